@@ -25,11 +25,13 @@ struct Verb {
   const char* help;
 };
 
-#define BERT_CORE_VERB(name, function, help) {name, function, help},
-#define BERT_TORCH_VERB(name, function, help) {name, run_in_torch_library, help},
-constexpr Verb kVerbs[] = {BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
+#define BERT_CORE_VERB(name, function, traits, help) {name, function, help},
+#define BERT_TORCH_VERB(name, function, traits, help) {name, run_in_torch_library, help},
+#define BERT_BOTH_VERB(name, function, torch_function, traits, help) {name, function, help},
+constexpr Verb kVerbs[] = {BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB, BERT_BOTH_VERB)};
 #undef BERT_CORE_VERB
 #undef BERT_TORCH_VERB
+#undef BERT_BOTH_VERB
 
 void print_help(FILE* stream) {
   std::fprintf(

@@ -141,7 +141,7 @@ exec 8>>"$build/setup.lock"
 lock 8 "$build/setup.lock" "$build"
 
 # ---- the installed parts ----
-libraries="nlohmann-json3-dev libfmt-dev libcli11-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev zlib1g-dev libssl-dev libcurl4-openssl-dev libexpat1-dev libbz2-dev liblzma-dev libzstd-dev libuchardet-dev libsnappy-dev libhdf5-dev libcpp-httplib-dev libgloo-dev catch2 libbenchmark-dev"
+libraries="nlohmann-json3-dev libfmt-dev libcli11-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev zlib1g-dev libssl-dev libcurl4-openssl-dev libexpat1-dev libbz2-dev liblzma-dev libzstd-dev libzip-dev libuchardet-dev libsnappy-dev libhdf5-dev libboost-dev libgloo-dev catch2"
 certificates=/etc/ssl/certs/ca-certificates.crt
 jargon_file=usr/share/dictd/jargon.dict.dz
 on_debian() { command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; }

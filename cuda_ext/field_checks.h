@@ -5,16 +5,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
+#include "cuda_ext/names.h"
+
 namespace bert {
 
-/// Visits the fields of a configuration. A number must lie in its range (NaN lies in none). A word must be one of the
-/// accepted words.
+/// Visits the fields of a configuration. A number must lie in its range (NaN lies in none).
 class FieldCheck {
  public:
   FieldCheck(std::string prefix, std::vector<std::string>& problems)
@@ -27,13 +26,6 @@ class FieldCheck {
   void operator()(const char* name, const T& value, const char* help, Bound low, Bound high) {
     if (value >= static_cast<T>(low) && value <= static_cast<T>(high)) return;
     problems_.push_back(fmt::format("{}{} is {}, expected {} to {} ({})", prefix_, name, value, low, high, help));
-  }
-
-  void operator()(const char* name, const std::string& value, const char* /*help*/,
-                  std::initializer_list<const char*> words) {
-    if (std::find(words.begin(), words.end(), value) != words.end()) return;
-    problems_.push_back(
-        fmt::format("{}{} is \"{}\", expected one of: {}", prefix_, name, value, fmt::join(words, ", ")));
   }
 
  private:
@@ -49,7 +41,8 @@ std::vector<std::string> problems_of(const std::string& prefix, const Config& co
   Config::visit_fields(config, FieldCheck(prefix, problems));
   Config::check_relations(
       config, [&](const char* name, const auto& value, const char* want, const char* other, const auto& other_value) {
-        problems.push_back(fmt::format("{}{} is {}, expected {} {} {}", prefix, name, value, want, other, other_value));
+        problems.push_back(fmt::format("{}{} is {}, expected {} {} {}", prefix, name, name_or_value(value), want, other,
+                                       name_or_value(other_value)));
       });
   return problems;
 }

@@ -98,11 +98,11 @@ struct StepTensors {
 /// the step, both rules do
 ///   m = beta1 m + beta3 g;  v = beta2 v + (1 - beta2) g^2;
 ///   u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay p
-/// decoupled off adds weight_decay p to g instead of u, clip_per_tensor clips each tensor by its own norm. LAMB then p -= lr (|p| / |u|) u with norms per tensor, the ratio
-/// 1 where one norm is 0. AdamW p -= lr u, rounded once: p (1 - lr weight_decay) would lose the
-/// last bits of the decay at every step. Copies are the rounded p. With s = max(1 / t, 1 - ema_decay), averages become
-/// (1 - s) ema + s p. The gradients are not written. When N is not finite or found_inf is set, parameters, copies,
-/// moments, averages and step keep every bit.
+/// decoupled off adds weight_decay p to g instead of u, clip_per_tensor clips each tensor by its own norm. LAMB then p -=
+/// lr (|p| / |u|) u with norms per tensor, the ratio 1 where one norm is 0. AdamW p -= lr u, rounded once:
+/// p (1 - lr weight_decay) would lose the last bits of the decay at every step. Copies are the rounded p. With s =
+/// max(1 / t, 1 - ema_decay), averages become (1 - s) ema + s p. The gradients are not written. When N is not finite or
+/// found_inf is set, parameters, copies, moments, averages and step keep every bit.
 /// Sources: You et al. 2020, in the form of NVIDIA's BERT (recipe: NVLAMB); Loshchilov and Hutter 2019.
 class OptimizerStep {
  public:

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cuda_ext/names.h"
+
 namespace bert {
 
 /// The conversion of text to WordPiece tokens.
@@ -19,6 +21,7 @@ struct TokenizerConfig {
   bool tokenize_chinese_chars = true;
   int64_t max_input_chars_per_word = 200;
   bool match_special_tokens = false;
+  bool final_sigma = true;
 
   /// True if accents are stripped.
   [[nodiscard]] bool strips_accents() const { return strip_accents.value_or(do_lower_case); }
@@ -33,6 +36,8 @@ struct TokenizerConfig {
           "longer words become [UNK]: 200 as Google, 100 as Hugging Face and NVIDIA", 1, 10000);
     visit("match_special_tokens", self.match_special_tokens,
           "[MASK] and its like in the text are that token (Hugging Face), not punctuation and letters (Google)");
+    visit("final_sigma", self.final_sigma,
+          "lower case of a last sigma: U+03C2 (Google); false: U+03C3, as in a tokenizer.json");
   }
 };
 
@@ -60,21 +65,6 @@ inline std::span<const char* const> names_of(Objective /*type*/) {
 inline std::span<const char* const> names_of(StoredMasks /*type*/) {
   static constexpr std::array<const char*, 2> kNames = {"static", "none"};
   return kNames;
-}
-
-template <class Enum>
-const char* name_of_value(Enum value) {
-  return names_of(value)[static_cast<size_t>(value)];
-}
-
-/// The value with this name; empty if there is none.
-template <class Enum>
-std::optional<Enum> value_named(std::string_view name) {
-  const auto names = names_of(Enum{});
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<Enum>(i);
-  }
-  return std::nullopt;
 }
 
 /// The choice of the tokens that are masked (data/examples/masking.h).
@@ -133,6 +123,7 @@ struct TaskDataConfig {
   std::string text_pair_column;
   std::string label_column = "label";
   std::vector<std::string> labels;
+  bool cut_at_begin = false;  // no key: the wish of the model's tokenizer (truncation_side left)
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {

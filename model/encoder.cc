@@ -25,7 +25,7 @@ void make_consecutive(const std::vector<torch::Tensor>& parameters) {
 }  // namespace
 
 ops::Gelu gelu_form(const BertConfig& config) {
-  return config.hidden_act == "gelu" ? ops::Gelu::kErf : ops::Gelu::kTanh;
+  return config.hidden_act == Activation::kGelu ? ops::Gelu::kErf : ops::Gelu::kTanh;
 }
 
 ops::Dropout PackedContext::dropout(double p, uint32_t site) const {

@@ -19,7 +19,9 @@ NoInitWeights::~NoInitWeights() { weights_are_drawn = outermost_; }
 bool NoInitWeights::none() { return weights_are_drawn; }
 
 Initializer::Initializer(const BertConfig& config, std::optional<at::Generator> generator)
-    : std_(config.initializer_range), nvidia_(config.init == "nvidia"), generator_(std::move(generator)) {}
+    : std_(config.initializer_range),
+      nvidia_(config.init == Initialization::kNvidia),
+      generator_(std::move(generator)) {}
 
 // Note [NVIDIA's initialisation]
 // The reference draws from N(0, 0.02) for nn.Linear and nn.Embedding only. Its three dense layers with a fused

@@ -20,7 +20,7 @@ namespace bert {
 class AdamW : public MomentOptimizer {
  public:
   AdamW(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
-      : MomentOptimizer("adamw", groups, config) {}
+      : MomentOptimizer(OptimizerType::kAdamW, groups, config) {}
   /// One group. The names of its state are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit AdamW(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : AdamW(numbered_group(parameters, config.weight_decay), config) {}
@@ -31,7 +31,7 @@ class AdamW : public MomentOptimizer {
 class Adam : public MomentOptimizer {
  public:
   Adam(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
-      : MomentOptimizer("adam", groups, config) {}
+      : MomentOptimizer(OptimizerType::kAdam, groups, config) {}
   /// One group. The names of its state are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit Adam(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : Adam(numbered_group(parameters, config.weight_decay), config) {}
@@ -43,7 +43,7 @@ class Adam : public MomentOptimizer {
 class BertAdam : public MomentOptimizer {
  public:
   BertAdam(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
-      : MomentOptimizer("bert_adam", groups, config) {}
+      : MomentOptimizer(OptimizerType::kBertAdam, groups, config) {}
   /// One group. The names of its state are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit BertAdam(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : BertAdam(numbered_group(parameters, config.weight_decay), config) {}

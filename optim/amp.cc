@@ -16,13 +16,6 @@
 namespace bert {
 namespace {
 
-constexpr std::array<std::pair<const char*, Precision>, 6> kPrecisions{{{"fp32", Precision::kFp32},
-                                                                        {"tf32", Precision::kTf32},
-                                                                        {"bf16", Precision::kBf16},
-                                                                        {"fp16", Precision::kFp16},
-                                                                        {"bf16-weights", Precision::kBf16Weights},
-                                                                        {"fp16-weights", Precision::kFp16Weights}}};
-
 std::vector<at::Tensor> gradients_of(const torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> gradients;
   for (const auto& group : optimizer.param_groups()) {
@@ -64,15 +57,6 @@ void check_entry(const char* name, const std::optional<double>& value, double lo
 }
 
 }  // namespace
-
-Precision parse_precision(const std::string& word) {
-  std::string accepted;
-  for (const auto& [name, precision] : kPrecisions) {
-    if (word == name) return precision;
-    accepted += std::string(accepted.empty() ? "" : ", ") + name;
-  }
-  C10_THROW_ERROR(ValueError, c10::str("precision is \"", word, "\", expected one of: ", accepted));
-}
 
 at::ScalarType weights_dtype(Precision precision) {
   if (precision == Precision::kBf16Weights) return at::kBFloat16;
@@ -249,7 +233,7 @@ void GradScaler::check_progress(const BertOptimizer& optimizer) const {
   if (!too_many && !too_small) return;
   const std::string limit = too_many ? c10::str(skips, " steps in a row were skipped, amp.max_consecutive_skips is ",
                                                 config_.max_consecutive_skips)
-                                     : c10::str("the loss scale fell to ", scale, ", below amp.min_scale ",
+                                     : c10::str("the loss scale fell to ", scale, ", below the least, ",
                                                 config_.min_scale, ", with ", skips, " steps skipped in a row");
   TORCH_CHECK(false, limit, ". The first gradient with inf or NaN is that of ",
               optimizer.first_non_finite_gradient().value_or("no parameter in the last step"),

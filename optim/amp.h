@@ -13,12 +13,6 @@
 
 namespace bert {
 
-enum class Precision : int8_t { kFp32, kTf32, kBf16, kFp16, kBf16Weights, kFp16Weights };
-
-/// Accepts fp32, tf32, bf16, fp16 (autocast), bf16-weights, fp16-weights (weights of that dtype, fp32 masters in the
-/// optimizer). Throws c10::Error with the accepted words.
-[[nodiscard]] Precision parse_precision(const std::string& word);
-
 /// The dtype of the model's parameters: fp32, except for the two *-weights.
 [[nodiscard]] at::ScalarType weights_dtype(Precision precision);
 

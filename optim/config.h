@@ -1,16 +1,55 @@
 // Options of the optimizers, the schedule and the loss scaler.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "cuda_ext/names.h"
+
 namespace bert {
+
+/// The precision of a run: bf16 and fp16 are autocast; the last two keep the weights in it, with fp32 masters.
+enum class Precision : uint8_t { kFp32, kTf32, kBf16, kFp16, kBf16Weights, kFp16Weights };
+inline std::span<const char* const> names_of(Precision /*type*/) {
+  static constexpr std::array<const char*, 6> kNames = {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
+  return kNames;
+}
+
+/// The dtype in which ranks send gradients; kNone: theirs.
+enum class GradientCompression : uint8_t { kNone, kFp16, kBf16 };
+inline std::span<const char* const> names_of(GradientCompression /*type*/) {
+  static constexpr std::array<const char*, 3> kNames = {"none", "fp16", "bf16"};
+  return kNames;
+}
+
+/// The optimizers of optim/lamb.h and optim/adam.h.
+enum class OptimizerType : uint8_t { kLamb, kAdamW, kAdam, kBertAdam };
+inline std::span<const char* const> names_of(OptimizerType /*type*/) {
+  static constexpr std::array<const char*, 4> kNames = {"lamb", "adamw", "adam", "bert_adam"};
+  return kNames;
+}
+
+/// The gradient of a step: the mean of its micro-batches' means, or the mean over their masked tokens.
+enum class GradientAverage : uint8_t { kMicroBatches, kMaskedTokens };
+inline std::span<const char* const> names_of(GradientAverage /*type*/) {
+  static constexpr std::array<const char*, 2> kNames = {"micro_batches", "masked_tokens"};
+  return kNames;
+}
+
+/// The schedules of optim/lr_schedule.h.
+enum class ScheduleType : uint8_t { kPoly, kPolyRebased, kLinear, kCosine, kConstant, kTensorflow };
+inline std::span<const char* const> names_of(ScheduleType /*type*/) {
+  static constexpr std::array<const char*, 6> kNames = {"poly",   "poly_rebased", "linear",
+                                                        "cosine", "constant",     "tensorflow"};
+  return kNames;
+}
 
 /// The defaults are the reference's values for pre-training with LAMB.
 struct OptimizerConfig {
-  std::string type = "lamb";
+  OptimizerType type = OptimizerType::kLamb;
   double lr = 6e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -22,14 +61,13 @@ struct OptimizerConfig {
   double layer_lr_decay = 1.0;
   std::vector<std::string> no_decay = {"bias", "gamma", "beta", "LayerNorm"};
   double ema_decay = 0.0;
-  std::string average = "micro_batches";
+  GradientAverage average = GradientAverage::kMicroBatches;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("type", self.type,
           "lamb (NVLAMB), adamw (Google's with bias_correction false), adam (decay added to the gradient) or bert_adam "
-          "(NVIDIA's BertAdam: no bias correction, max_grad_norm for each tensor by itself)",
-          std::initializer_list<const char*>{"lamb", "adamw", "adam", "bert_adam"});
+          "(NVIDIA's BertAdam: no bias correction, max_grad_norm for each tensor by itself)");
     visit("lr", self.lr, "peak learning rate", 0.0, 10.0);
     visit("beta1", self.beta1, "decay of the first moment", 0.0, 0.999999);
     visit("beta2", self.beta2, "decay of the second moment", 0.0, 0.99999999);
@@ -46,8 +84,7 @@ struct OptimizerConfig {
           "moving average of the weights, which is evaluated; this much of it stays at a step; 0 = none", 0.0,
           0.99999999);
     visit("average", self.average,
-          "gradient of a step: micro_batches (mean of means) or masked_tokens (exactly the large batch)",
-          std::initializer_list<const char*>{"micro_batches", "masked_tokens"});
+          "gradient of a step: micro_batches (mean of means) or masked_tokens (exactly the large batch)");
   }
 
   /// Calls report(field, value, wanted, other field, other value) for each pair of fields that contradict each other.
@@ -57,14 +94,15 @@ struct OptimizerConfig {
     const auto only = [&](bool used, const char* name, auto OptimizerConfig::*field, const char* want) {
       if (!used && self.*field != defaults.*field) report(name, self.*field, want, "type", self.type);
     };
-    only(self.type == "lamb", "use_nvlamb", &OptimizerConfig::use_nvlamb, "the default (only lamb uses it) with");
-    only(self.type != "bert_adam", "bias_correction", &OptimizerConfig::bias_correction,
+    only(self.type == OptimizerType::kLamb, "use_nvlamb", &OptimizerConfig::use_nvlamb,
+         "the default (only lamb uses it) with");
+    only(self.type != OptimizerType::kBertAdam, "bias_correction", &OptimizerConfig::bias_correction,
          "the default (bert_adam never corrects) with");
   }
 };
 
 struct ScheduleConfig {
-  std::string type = "poly";
+  ScheduleType type = ScheduleType::kPoly;
   double warmup_proportion = 0.2843;
   double degree = 0.5;
 
@@ -72,8 +110,7 @@ struct ScheduleConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("type", self.type,
           "after a linear warm-up: poly (NVIDIA's for PyTorch, with its jump), poly_rebased (without), linear, cosine, "
-          "constant, or NVIDIA's for TensorFlow",
-          std::initializer_list<const char*>{"poly", "poly_rebased", "linear", "cosine", "constant", "tensorflow"});
+          "constant, or NVIDIA's for TensorFlow");
     visit("warmup_proportion", self.warmup_proportion, "share of max_steps spent warming up; below 1, but for constant",
           0.0, 1.0);
     visit("degree", self.degree, "poly, poly_rebased and tensorflow only: exponent of the decay", 0.0, 10.0);
@@ -82,12 +119,13 @@ struct ScheduleConfig {
   /// Calls report(field, value, wanted, other field, other value) for each pair of fields that contradict each other.
   template <class Report>
   static void check_relations(const ScheduleConfig& self, Report&& report) {
-    const bool has_degree = self.type == "poly" || self.type == "poly_rebased" || self.type == "tensorflow";
+    const bool has_degree = self.type == ScheduleType::kPoly || self.type == ScheduleType::kPolyRebased ||
+                            self.type == ScheduleType::kTensorflow;
     if (!has_degree && self.degree != ScheduleConfig().degree) {
       report("degree", self.degree, "the default (only poly, poly_rebased and tensorflow use it) with", "type",
              self.type);
     }
-    if (self.type != "constant" && self.warmup_proportion >= 1.0)
+    if (self.type != ScheduleType::kConstant && self.warmup_proportion >= 1.0)
       report("warmup_proportion", self.warmup_proportion, "less than 1 (a schedule goes on after its warm-up) with",
              "type", self.type);
   }
@@ -133,7 +171,7 @@ struct AmpConfig {
   }
 };
 
-/// Throws c10::Error that lists every problem: values out of range (NaN is always out of range), unknown words, and the
+/// Throws c10::Error that lists every problem: values out of range (NaN is always out of range), and the
 /// reports of check_relations().
 void validate(const OptimizerConfig& config);
 void validate(const ScheduleConfig& config);

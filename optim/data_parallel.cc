@@ -29,13 +29,6 @@ c10::Stream current_stream(at::Device device) { return c10::impl::VirtualGuardIm
 
 }  // namespace
 
-GradientCompression parse_gradient_compression(const std::string& word) {
-  if (word == "none") return GradientCompression::kNone;
-  if (word == "fp16") return GradientCompression::kFp16;
-  TORCH_CHECK_VALUE(word == "bf16", "compression of gradients is \"", word, "\", expected one of: none, fp16, bf16");
-  return GradientCompression::kBf16;
-}
-
 /// Autograd calls it when a parameter's gradient is complete.
 struct DataParallel::Hook : public torch::autograd::PostAccumulateGradHook {
   Hook(DataParallel* hook_owner, size_t parameter_entry) : owner(hook_owner), entry(parameter_entry) {}

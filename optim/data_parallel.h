@@ -18,10 +18,6 @@ namespace bert {
 /// The dtype in which gradients are sent. fp16 and bf16 halve the traffic. Each rank's share is divided by the number
 /// of ranks, if a mean is asked for, and then rounded. The sum is rounded at every hop, as with torch's
 /// fp16_compress_hook and bf16_compress_hook.
-enum class GradientCompression { kNone, kFp16, kBf16 };
-
-/// "none", "fp16" or "bf16". Throws c10::Error for another word.
-GradientCompression parse_gradient_compression(const std::string& word);
 
 struct DataParallelOptions {
   int64_t bucket_bytes = 25 * 1024 * 1024;  // of gradients, before compression; as in torch's DistributedDataParallel

@@ -36,7 +36,7 @@ namespace bert {
 class Lamb : public MomentOptimizer {
  public:
   Lamb(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
-      : MomentOptimizer("lamb", groups, config) {}
+      : MomentOptimizer(OptimizerType::kLamb, groups, config) {}
   /// One group. The names of its state are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit Lamb(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {})
       : Lamb(numbered_group(parameters, config.weight_decay), config) {}

@@ -71,10 +71,10 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Na
 constexpr double kTorchClipEps = 1e-6;  // the constant in torch's clip_grad_norm_
 
 UpdateRule rule_of(const OptimizerConfig& config) {
-  return config.type == "lamb" ? UpdateRule::kLamb : UpdateRule::kAdamw;
+  return config.type == OptimizerType::kLamb ? UpdateRule::kLamb : UpdateRule::kAdamw;
 }
 
-OptimizerConfig with_type(OptimizerConfig config, const std::string& type) {
+OptimizerConfig with_type(OptimizerConfig config, OptimizerType type) {
   config.type = type;
   return config;
 }
@@ -82,7 +82,7 @@ OptimizerConfig with_type(OptimizerConfig config, const std::string& type) {
 }  // namespace
 
 UpdateOptions update_options(const OptimizerConfig& config, double lr_scale) {
-  const bool lamb = rule_of(config) == UpdateRule::kLamb, bert_adam = config.type == "bert_adam";
+  const bool lamb = rule_of(config) == UpdateRule::kLamb, bert_adam = config.type == OptimizerType::kBertAdam;
   return {.lr = config.lr,
           .beta1 = config.beta1,
           .beta2 = config.beta2,
@@ -94,12 +94,12 @@ UpdateOptions update_options(const OptimizerConfig& config, double lr_scale) {
           .lr_scale = lr_scale,
           .ema_decay = config.ema_decay,
           .bias_correction = config.bias_correction && !bert_adam,
-          .decoupled = config.type != "adam",
+          .decoupled = config.type != OptimizerType::kAdam,
           .trust_ratio = lamb && (config.use_nvlamb || config.weight_decay != 0.0),
           .clip_per_tensor = bert_adam};
 }
 
-MomentOptimizer::MomentOptimizer(const std::string& type, const std::vector<NamedParameterGroup>& groups,
+MomentOptimizer::MomentOptimizer(OptimizerType type, const std::vector<NamedParameterGroup>& groups,
                                  const OptimizerConfig& config)
     : BertOptimizer(torch_groups(groups, with_type(config, type)),
                     std::make_unique<GroupOptions>(with_type(config, type))),

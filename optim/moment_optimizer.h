@@ -29,8 +29,7 @@ struct GroupOptions : public torch::optim::OptimizerCloneableOptions<GroupOption
 class MomentOptimizer : public BertOptimizer {
  public:
   /// `type` replaces the configuration's. Throws c10::Error: see make_optimizer.
-  MomentOptimizer(const std::string& type, const std::vector<NamedParameterGroup>& groups,
-                  const OptimizerConfig& config);
+  MomentOptimizer(OptimizerType type, const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config);
 
   void apply(const StepInputs& inputs) override;
 

@@ -62,9 +62,9 @@ std::unique_ptr<BertOptimizer> make_optimizer(const OptimizerConfig& config,
 std::unique_ptr<BertOptimizer> make_grouped_optimizer(const OptimizerConfig& config,
                                                       const std::vector<NamedParameterGroup>& groups) {
   validate(config);
-  if (config.type == "lamb") return std::make_unique<Lamb>(groups, config);
-  if (config.type == "adam") return std::make_unique<Adam>(groups, config);
-  if (config.type == "bert_adam") return std::make_unique<BertAdam>(groups, config);
+  if (config.type == OptimizerType::kLamb) return std::make_unique<Lamb>(groups, config);
+  if (config.type == OptimizerType::kAdam) return std::make_unique<Adam>(groups, config);
+  if (config.type == OptimizerType::kBertAdam) return std::make_unique<BertAdam>(groups, config);
   return std::make_unique<AdamW>(groups, config);
 }
 

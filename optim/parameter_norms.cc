@@ -48,7 +48,7 @@ std::vector<ParameterNorms> parameter_norms(const std::vector<NamedParameter>& p
       norms = {.name = name, .weight = norm_of(p), .update = std::nullopt, .trust_ratio = std::nullopt};
       if (step == 0 || !tensor.grad().defined()) continue;
       norms.update = norm_of(update_of(p, m, state["exp_avg_sq." + name], options, step));
-      if (config.type == "lamb") norms.trust_ratio = ratio_of(norms.weight, *norms.update, options);
+      if (config.type == OptimizerType::kLamb) norms.trust_ratio = ratio_of(norms.weight, *norms.update, options);
     }
   }
   return result;

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tests/places.h"
 #include "tests/support/test_program.h"
 #include "tests/testing.h"
 

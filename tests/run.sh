@@ -35,6 +35,7 @@ targets=(test_binaries)
 
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
+chmod 711 "$results"  # for the other users of some tests
 mkdir "$results/tmp"
 export TMPDIR=$results/tmp  # failing jobs of bertrun leave their logs here
 passed=0 failed=0 skipped=0
@@ -95,6 +96,7 @@ if [ -z "$filter$sanitized" ]; then
     passed=0 failed=0
     mapfile -t built < <(find "$build" -maxdepth 2 -type f \( -name libbert.so -o -name bert -o -name bertrun -o -name 'bert_tests*' \) -perm -u+x)
     check "no program looks for libraries in the current directory" "$root/tests/scripts/runpath.sh" "${built[@]}"
+    check "programs and libraries are hardened" "$root/tests/scripts/hardening.sh" "${built[@]}"
     check "links and commands in the pages" "$root/tests/scripts/pages_test.sh" "$build"
     check "the quick start's table fine-tunes, and its model answers" "$root/tests/scripts/quickstart_test.sh" "$build"
     check "help, completion and manual pages" "$root/tests/scripts/command_lines.sh" "$build"

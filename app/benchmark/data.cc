@@ -26,29 +26,15 @@ double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-nlohmann::ordered_json deal_step(const std::shared_ptr<const PretrainingShards>& shards,
-                                 const DataBenchmarkOptions& options) {
-  int64_t least = INT64_MAX, most = 0;
-  for (int64_t rank = 0; rank < options.ranks; ++rank) {
-    DataLoaderConfig config = options.loader;
-    config.rank = rank;
-    config.world_size = options.ranks;
-    PretrainingDataLoader loader(shards, config);
-    const int64_t tokens = loader.next_step().num_tokens();
-    least = std::min(least, tokens);
-    most = std::max(most, tokens);
-  }
-  return {{"least", least}, {"most", most}};
-}
-
-/// The wait of a trainer that takes `demand` tokens a second.
-nlohmann::ordered_json wait_at(double demand, const std::shared_ptr<const PretrainingShards>& shards,
-                               const DataLoaderConfig& config) {
+/// The wait of a trainer that takes kDemand tokens a second.
+nlohmann::ordered_json wait_of_trainer(const std::shared_ptr<const PretrainingShards>& shards,
+                                       const DataLoaderConfig& config) {
   constexpr double kSeconds = 1;  // of the measurement
   constexpr int kLeastSteps = 2;
   PretrainingDataLoader loader(shards, config);
   const auto compute = [&](int64_t tokens) {
-    std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(tokens) / demand));
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(static_cast<double>(tokens) / DataBenchmarkOptions::kDemand));
   };
   compute(loader.next_step().num_tokens());  // nothing is made ahead of the first step
   const auto start = Clock::now();
@@ -59,7 +45,9 @@ nlohmann::ordered_json wait_at(double demand, const std::shared_ptr<const Pretra
     compute(step.num_tokens());
     elapsed = std::chrono::duration<double>(Clock::now() - start).count();
   }
-  return {{"demand_tokens_per_second", demand}, {"data_wait_seconds", waited}, {"data_wait_share", waited / elapsed}};
+  return {{"demand_tokens_per_second", DataBenchmarkOptions::kDemand},
+          {"data_wait_seconds", waited},
+          {"data_wait_share", waited / elapsed}};
 }
 
 }  // namespace
@@ -87,10 +75,9 @@ nlohmann::ordered_json benchmark_data(const std::shared_ptr<const PretrainingSha
                                    {"tokens_per_second_per_core", static_cast<double>(tokens) / cpu},
                                    {"megabytes_per_second", 1e-6 * static_cast<double>(bytes) / total}};
   report.update({{"fill", static_cast<double>(tokens) / static_cast<double>(capacity)},
-                 {"masked_share", static_cast<double>(masked) / static_cast<double>(tokens)},
-                 {"tokens_per_rank", deal_step(shards, options)}});
+                 {"masked_share", static_cast<double>(masked) / static_cast<double>(tokens)}});
   report.update(percentiles(seconds));
-  if (options.demand > 0) report.update(wait_at(options.demand, shards, options.loader));
+  report.update(wait_of_trainer(shards, options.loader));
   return report;
 }
 

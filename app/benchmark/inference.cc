@@ -9,8 +9,8 @@
 
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
+#include "app/device/device.h"
 #include "app/plan/flops.h"
-#include "app/train/step/device.h"
 #include "app/train/step/training_step.h"
 #include "model/inference.h"
 #include "optim/amp.h"
@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 /// The model in the precision of the options, on their device.
 BertInference prepared(const InferenceBenchmarkOptions& options) {
   const bool int8 = options.precision == "int8";
-  const Precision precision = parse_precision(int8 ? "fp32" : options.precision);
+  const Precision precision = int8 ? Precision::kFp32 : value_named<Precision>(options.precision).value();
   set_matmul_precision(precision);
   BertModel model = options.model;
   model->to(options.device, compute_dtype(precision));
@@ -76,9 +76,10 @@ Json measured(const BertInference& model, const Case& test, const InferenceBench
 Json benchmark_inference(InferenceBenchmarkOptions options, const std::function<void(const Json& row)>& done) {
   const BertInference model = prepared(options);
   options.model = nullptr;
-  const double rate = options.precision == "int8"
-                          ? 0.0
-                          : measure_gemm(options.device, compute_dtype(parse_precision(options.precision)));
+  const double rate =
+      options.precision == "int8"
+          ? 0.0
+          : measure_gemm(options.device, compute_dtype(value_named<Precision>(options.precision).value()));
   Json rows = Json::array();
   for (const std::vector<int64_t>& lengths : options.lengths) {
     for (const int64_t batch : options.batches) {

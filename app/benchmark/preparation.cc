@@ -17,6 +17,7 @@
 #include <stdexcept>
 
 #include "app/benchmark/made_up_text.h"
+#include "app/interop/open_tokenizer.h"
 #include "app/parse/bounded_json.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
@@ -221,7 +222,7 @@ PreparationBenchmark benchmark_preparation(const PreparationOptions& options) {
   say("examples");
   result.figures["examples"] = time_examples(text, files);
   result.shards = std::make_shared<const PretrainingShards>(std::vector{files.path("examples.shard")});
-  result.tokenizer = make_tokenizer(text.vocab, {});
+  result.tokenizer = open_tokenizer(text.vocab, {});
   return result;
 }
 

@@ -94,18 +94,4 @@ std::vector<ComparedFigure> compare_reports(const Json& before, const Json& now)
   return figures;
 }
 
-Json read_report(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw InputMissing(path + ": cannot be read; expected what `bert benchmark --json` printed");
-  std::string whole, last;
-  for (std::string line; std::getline(file, line); whole += line + "\n") {
-    if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
-  }
-  // The output of --json ends with the report on one line. A formatted file is a report as a whole.
-  Json report = parse_bounded_json(last.starts_with('{') ? last : whole, path);
-  if (!report.is_object() || !report.contains("benchmark"))
-    throw DataError(path + ": neither it nor its last line is a report of `bert benchmark --json`");
-  return report;
-}
-
 }  // namespace bert

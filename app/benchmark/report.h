@@ -38,8 +38,4 @@ void check_comparable(const nlohmann::json& before, const nlohmann::json& now);
 /// Every time that both reports have. Throws UsageError if there is none, or if the reports cannot be compared.
 std::vector<ComparedFigure> compare_reports(const nlohmann::json& before, const nlohmann::json& now);
 
-/// The report in a file: its last line that is not empty, so the output of --json can be redirected to it. Throws
-/// InputMissing or DataError.
-nlohmann::json read_report(const std::string& path);
-
 }  // namespace bert

@@ -7,29 +7,46 @@
 
 #include "app/benchmark/random_batch.h"
 #include "app/benchmark/report.h"
+#include "app/device/device.h"
 #include "app/plan/flops.h"
 #include "app/profile/step_profile.h"
-#include "app/train/step/device.h"
 #include "app/train/step/training_step.h"
 #include "optim/amp.h"
 
 namespace bert {
 namespace {
 
-/// The breakdown of `steps` steps, made by `step(i)`, after those that were timed.
-nlohmann::ordered_json profiled(const TrainingStep& training, int64_t steps, double gemm_flops,
-                                const std::function<void(int64_t i)>& step) {
-  const c10::Device device = training.device();
-  Profiler profiler(device);
-  for (int64_t i = 0; i < steps; ++i) step(i);
+double seconds_of(c10::Device device, const std::function<void()>& work) {
   synchronize(device);
-  const ProfileTimes times = profiler.stop(/*trace=*/{});
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  synchronize(device);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// The breakdown of a step with each of the batches 0 to `steps` - 1. Each step is made twice, with the profiler and
+/// without, so that the difference of the two times is the profiler's own work, also on a machine whose speed changes.
+nlohmann::ordered_json profiled(TrainingStep& training, int64_t steps, double gemm_flops,
+                                const std::function<PackedBatch(int64_t i)>& batch_of) {
+  const c10::Device device = training.device();
+  ProfileTimes times;
+  double unprofiled = 0;
+  for (int64_t i = 0; i < steps; ++i) {
+    const PackedBatch batch = batch_of(i);
+    const auto step = [&] { training.run({&batch, 1}); };
+    unprofiled += seconds_of(device, step);
+    Profiler profiler(device);
+    seconds_of(device, step);
+    times.add(profiler.stop(/*trace=*/{}));
+  }
   // fp32: the gradient, the weight and two moments are read, the weight and the moments are written.
   constexpr int64_t kUpdateBytes = 7 * 4;
   int64_t parameters = 0;
   for (const torch::Tensor& parameter : training.module().parameters()) parameters += parameter.numel();
-  return breakdown(times, {.flops_per_second = gemm_flops, .bytes_per_second = measure_copy(device)}, steps,
-                   kUpdateBytes * parameters);
+  nlohmann::ordered_json report = {{"unprofiled_ms", 1e3 * unprofiled / static_cast<double>(steps)}};
+  report.update(breakdown(times, {.flops_per_second = gemm_flops, .bytes_per_second = measure_copy(device)}, steps,
+                          kUpdateBytes * parameters));
+  return report;
 }
 
 }  // namespace
@@ -50,29 +67,24 @@ nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
   };
   for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
     const PackedBatch batch = batch_of(i);
-    synchronize(device);
-    const auto start = std::chrono::steady_clock::now();
-    step.run({&batch, 1});
-    synchronize(device);
+    const double taken = seconds_of(device, [&] { step.run({&batch, 1}); });
     if (i < options.warmup) continue;
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(taken);
     tokens += batch.num_tokens();
     for (const int64_t length : lengths_of(i)) total_flops += 3 * flops.forward_of_sequence(length);
     total_flops += 3 * flops.forward_of_heads(batch.num_masked(), options.batch);
   }
   double total = 0;
   for (const double s : seconds) total += s;
-  const double gemm_flops = measure_gemm(device, compute_dtype(parse_precision(options.config.precision)));
+  const double gemm_flops = measure_gemm(device, compute_dtype(options.config.precision));
   nlohmann::ordered_json report = {{"sequences_per_second", static_cast<double>(options.batch * options.steps) / total},
                                    {"tokens_per_second", static_cast<double>(tokens) / total},
                                    {"tflops", 1e-12 * total_flops / total},
                                    {"mfu", total_flops / total / gemm_flops}};
   report.update(percentiles(seconds));
   if (options.breakdown) {
-    report["breakdown"] = profiled(step, options.steps, gemm_flops, [&](int64_t i) {
-      const PackedBatch batch = batch_of(options.warmup + options.steps + i);
-      step.run({&batch, 1});
-    });
+    report["breakdown"] = profiled(step, options.steps, gemm_flops,
+                                   [&](int64_t i) { return batch_of(options.warmup + options.steps + i); });
   }
   return report;
 }

@@ -14,6 +14,9 @@
 
 namespace bert {
 
+/// The most dimensions that a tensor of a file of another program may have.
+inline constexpr size_t kMostDimensions = 16;
+
 struct TensorInfo {
   std::string name;
   std::string dtype;  // F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL F8_E4M3 F8_E5M2

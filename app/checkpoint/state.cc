@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "app/config/model_rules_json.h"
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kStateVersion = 1;
 
 class Writer {
  public:
@@ -145,9 +146,10 @@ Objective parse_objective(const std::string& name, const std::string& place) {
 }
 
 std::string write_checkpoint_state(const CheckpointState& state) {
-  json document = {{"format_version", kFormatVersion}};
+  json document = {{"format_version", kStateVersion}};
   Writer writer(document);
   visit_fields(writer, state);
+  write_rules(state.model, [&](const char* key, const nlohmann::ordered_json& value) { document[key] = value; });
   try {
     return document.dump(1) + "\n";
   } catch (const json::type_error& error) {
@@ -158,13 +160,14 @@ std::string write_checkpoint_state(const CheckpointState& state) {
 CheckpointState parse_checkpoint_state(const std::string& text, const std::string& file) {
   const json document = parse_bounded_json(text, file);
   if (!document.is_object()) throw DataError(file + ": want an object {...}");
-  if (const int64_t version = integer_member(document, "format_version", file); version != kFormatVersion) {
+  if (const int64_t version = integer_member(document, "format_version", file); version != kStateVersion) {
     throw DataError(file + ": format version " + std::to_string(version) + ", this program knows " +
-                    std::to_string(kFormatVersion));
+                    std::to_string(kStateVersion));
   }
   CheckpointState state;
   Reader reader(document, file);
   visit_fields(reader, state);
+  read_rules(document, file, state.model);
   return state;
 }
 

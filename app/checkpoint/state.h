@@ -28,7 +28,7 @@ struct CheckpointState {
   double loss_scale = 1;         // optim/amp.h
   int64_t growth_tracker = 0;
   int64_t consecutive_skips = 0;  // 0 in older checkpoints
-  /// Objective (older checkpoints have kNsp), task, labels and vocabulary of the weights. read_trained_model()
+  /// Objective (older checkpoints have kNsp), task, labels, vocabulary and rules of the weights. read_trained_model()
   /// (app/config/finetune_config.h) adds what stands in `config`.
   ModelDescription model = {};
   std::string config;                        // resolved configuration of the run, from to_json; "" if there is none

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "app/cli/description.h"
+#include "app/cli/removed_options.h"
 #include "app/parse/nearest_word.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
@@ -65,6 +66,15 @@ void check_subcommand(const CLI::App& app, int argc, char** argv) {
   throw UsageError(unknown_word("action", word, known, app.get_name()));
 }
 
+void check_removed(const CLI::App& app, int argc, char** argv) {
+  const std::string program =
+      app.get_subcommands(nullptr).empty() || argc < 2 ? app.get_name() : app.get_name() + " " + argv[1];
+  for (int i = 1; i < argc; ++i) {
+    if (const std::string sentence = removed_option(program, argv[i]); !sentence.empty())
+      throw UsageError(sentence + "; see " + program + " --help");
+  }
+}
+
 }  // namespace
 
 CommandDescription describe_command(int (*run)(int argc, char** argv), const std::string& name) {
@@ -88,6 +98,7 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     return false;
   }
   check_subcommand(app, argc, argv);
+  check_removed(app, argc, argv);
   take_values_as_they_are(app);
   std::vector<std::string> arguments;  // in reverse order, as CLI11's parse() expects them
   for (int i = argc - 1; i > 0; --i) arguments.push_back(guarded_argument(argv[i]));

@@ -74,6 +74,9 @@ class Binder {
   void bind_value(T* target, const ConfigField& field, const JsonNode& node, const std::string& pointer) {
     bind_leaf(*target, field, node, pointer);
   }
+  void bind_value(EnumValue target, const ConfigField& field, const JsonNode& node, const std::string& pointer) {
+    bind_leaf(target, field, node, pointer);
+  }
   void bind_value(const ConfigList& list, const ConfigField& /*field*/, const JsonNode& node,
                   const std::string& pointer) {
     list.clear();
@@ -171,6 +174,15 @@ class Binder {
     target = node.number;
     return "";
   }
+  static std::string set(EnumValue target, const ConfigField& field, const JsonNode& node) {
+    std::string word;
+    std::string wrong = set(word, field, node);
+    if (wrong.empty()) {
+      target.set(
+          static_cast<size_t>(std::find(field.allowed.begin(), field.allowed.end(), word) - field.allowed.begin()));
+    }
+    return wrong;
+  }
   static std::string set(std::string& target, const ConfigField& field, const JsonNode& node) {
     const bool word =
         node.place.source->words && node.kind != JsonNode::Kind::kArray && node.kind != JsonNode::Kind::kObject;
@@ -214,6 +226,7 @@ struct ValueOf {
   nlohmann::json operator()(const T* value) const {
     return *value;
   }
+  nlohmann::json operator()(EnumValue value) const { return field.allowed[value.get()]; }
   nlohmann::json operator()(const ConfigList& list) const {
     nlohmann::json values = nlohmann::json::array();
     const std::vector<ConfigFields> elements = list.elements();
@@ -268,6 +281,7 @@ struct SchemaOf {
     if (!field.allowed.empty()) schema["enum"] = field.allowed;
     return schema;
   }
+  nlohmann::json operator()(EnumValue) const { return {{"type", "string"}, {"enum", field.allowed}}; }
   nlohmann::json operator()(const std::vector<std::string>*) const {
     nlohmann::json items = {{"type", "string"}};
     if (!field.allowed.empty()) items["enum"] = field.allowed;

@@ -49,16 +49,24 @@ struct ConfigList {
   std::function<ConfigFields()> default_element;
 };
 
+/// A member that is an enumeration of uint8_t. The words of its values are ConfigField::allowed.
+struct EnumValue {
+  void* member;
+  [[nodiscard]] uint8_t get() const { return *static_cast<const uint8_t*>(member); }
+  void set(size_t value) const { *static_cast<uint8_t*>(member) = static_cast<uint8_t>(value); }
+};
+
 /// One leaf of a configuration struct. `value` points into that struct.
 struct ConfigField {
   std::string pointer;  // "/optimizer/lr"
   std::string help;
-  std::variant<bool*, std::optional<bool>*, int64_t*, double*, std::string*, std::vector<std::string>*, ConfigList>
+  std::variant<bool*, std::optional<bool>*, int64_t*, double*, std::string*, std::vector<std::string>*, EnumValue,
+               ConfigList>
       value;
   int64_t integer_low = INT64_MIN, integer_high = INT64_MAX;
   double low = 0, high = 0;
   bool ranged = false;
-  std::vector<std::string> allowed;  // the values that a string, or each of a list, may have; empty: any
+  std::vector<std::string> allowed;  // the values that a word, or each of a list, may have; empty: any
   bool is_path = false;
   bool may_change = false;
   bool may_be_auto = false;
@@ -99,6 +107,12 @@ class FieldCollector {
     field.may_change = may_change;
     if constexpr (std::is_constructible_v<decltype(ConfigField::value), T*>) {
       field.value = &value;
+      mark(field, value, marks...);
+      out_.leaves.push_back(std::move(field));
+    } else if constexpr (std::is_enum_v<T>) {
+      static_assert(std::is_same_v<std::underlying_type_t<T>, uint8_t>);
+      field.value = EnumValue{&value};
+      for (const char* const name_of_one : names_of(value)) field.allowed.emplace_back(name_of_one);
       mark(field, value, marks...);
       out_.leaves.push_back(std::move(field));
     } else if constexpr (!std::is_void_v<typename ElementOf<T>::Type>) {
@@ -222,8 +236,11 @@ class ConfigReport {
 void read_config(const ConfigFields& fields, const std::string& path, const std::vector<std::string>& overrides,
                  ConfigReport& report);
 
-/// Sets `fields` from one JSON text that write_config has written. Relative paths in the text stay relative. A removed key
-/// is left out if the program still does what its value says.
+/// Sets `fields` from `overrides` alone, as read_config() does.
+void read_overrides(const ConfigFields& fields, const std::vector<std::string>& overrides, ConfigReport& report);
+
+/// Sets `fields` from one JSON text that write_config has written. Relative paths in the text stay relative. A removed
+/// key is left out if the program still does what its value says.
 void read_config_text(const ConfigFields& fields, const std::string& text, const std::string& name,
                       ConfigReport& report);
 

@@ -32,15 +32,6 @@ struct ConfigReport::Impl {
 /// that the link names, as in the kernel. Other links stay, as does ".." behind a broken link.
 std::filesystem::path without_dots(const std::filesystem::path& path);
 
-/// The files, the environment and `overrides` as one tree, as read_config() reads them.
-JsonNode read_tree(const std::string& path, const std::vector<std::string>& overrides, ConfigReport& report);
-
-/// The parts of "optimizer.lr" between separators.
-std::vector<std::string> split_keys(std::string_view text, std::string_view separator = ".");
-
-/// An object with `value` under `keys`, outermost first. `place` is that of the objects.
-JsonNode nested(const std::vector<std::string>& keys, const JsonPlace& place, JsonNode value);
-
 /// The value of a field as JSON.
 std::string field_value(const ConfigField& field);
 

@@ -81,160 +81,29 @@ void check(const FinetuneConfig& config, ConfigReport& report) {
 /// The fields of a configuration for reading only.
 ConfigFields fields(const FinetuneConfig& config) { return fields_of(const_cast<FinetuneConfig&>(config)); }
 
-constexpr const char* kSweep = "sweep";
-
-/// A field and the values that a sweep gives it.
-struct SweptField {
-  std::string key;
-  JsonPlace place;
-  std::vector<JsonNode> values;
-};
-
-/// Reads the members of a sweep. An object stands for the keys in it.
-void read_sweep(const JsonNode& object, const std::string& prefix, std::vector<SweptField>& fields,
-                ConfigReport::Impl& report) {
-  for (const JsonMember& member : object.members) {
-    const std::string key = prefix + member.key, pointer = std::string("/") + kSweep + "/" + pointer_part(key);
-    if (member.value.kind == JsonNode::Kind::kObject) {
-      read_sweep(member.value, key + ".", fields, report);
-    } else if (key == "task" || key == "run_directory") {
-      report.add(member.place, pointer, "is the same for all runs of a sweep; leave it out of the sweep");
-    } else if (split_keys(key).size() > kMaxJsonDepth) {
-      report.add(member.place, pointer, fmt::format("nested deeper than {} levels", kMaxJsonDepth));
-    } else if (std::any_of(fields.begin(), fields.end(), [&](const SweptField& other) { return other.key == key; })) {
-      report.add(member.place, pointer, "is there twice");
-    } else if (member.value.kind != JsonNode::Kind::kArray || member.value.items.empty()) {
-      report.add(member.value.place, pointer, "want a list of values, as [2e-5, 3e-5], got " + member.value.got());
-    } else {
-      fields.push_back({key, member.place, member.value.items});
-    }
-  }
-}
-
-/// Takes the sweep out of the tree.
-std::vector<SweptField> take_sweep(JsonNode& tree, ConfigReport::Impl& report) {
-  const JsonNode* const found = tree.find(kSweep);
-  if (found == nullptr) return {};
-  const JsonNode sweep = *found;
-  std::erase_if(tree.members, [](const JsonMember& member) { return member.key == kSweep; });
-  std::vector<SweptField> fields;
-  if (sweep.kind == JsonNode::Kind::kObject) read_sweep(sweep, "", fields, report);
-  if (sweep.kind != JsonNode::Kind::kObject || sweep.members.empty()) {
-    report.add(sweep.place, std::string("/") + kSweep,
-               "want an object, as {\"optimizer.lr\": [2e-5, 3e-5]}, got " + sweep.got());
-  }
-  constexpr size_t kMostRuns = 10000;
-  size_t runs = 1;
-  for (const SweptField& field : fields) runs = std::min(runs * field.values.size(), kMostRuns + 1);
-  if (runs > kMostRuns) {
-    report.add(sweep.place, std::string("/") + kSweep, fmt::format("want at most {} runs, got more", kMostRuns));
-    fields.clear();
-  }
-  return fields;
-}
-
-/// A value as a part of the name of a directory.
-std::string name_of(const JsonNode& value) {
-  if (value.kind == JsonNode::Kind::kNumber) return fmt::format("{}", value.number);
-  std::string name = value.text;
-  if (value.kind == JsonNode::Kind::kArray) {
-    name.clear();
-    for (const JsonNode& item : value.items) name += (name.empty() ? "" : "+") + name_of(item);
-  }
-  for (char& c : name) {
-    const bool plain =
-        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._+-").find(c) != std::string_view::npos;
-    if (!plain) c = '_';
-  }
-  return name;
-}
-
-/// The values of run number `index`, one of each field; those of the last field change first.
-std::vector<const JsonNode*> values_of(const std::vector<SweptField>& fields, size_t index) {
-  std::vector<const JsonNode*> values(fields.size());
-  for (size_t i = fields.size(); i-- > 0;) {
-    values[i] = &fields[i].values[index % fields[i].values.size()];
-    index /= fields[i].values.size();
-  }
-  return values;
-}
-
-/// Sets and checks the configuration of `tree`. Throws ConfigError with all problems, also those that `report` has.
-FinetuneConfig bind_checked(const JsonNode& tree, ConfigReport& report) {
-  FinetuneConfig config;
-  const ConfigFields all = fields_of(config);
-  bind_config(all, tree, report);
-  for (const ConfigField& field : all.leaves) {
-    if (report.given(field.pointer)) config.given.insert(field.pointer);
-  }
-  check_required(config, report);
-  check(config, report);
-  report.throw_if_any();
-  return config;
-}
-
-/// The run of these values.
-SweepRun run_of(JsonNode tree, const std::vector<SweptField>& fields, const std::vector<const JsonNode*>& values,
-                ConfigReport& report) {
-  SweepRun run;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    merge_json(tree, nested(split_keys(fields[i].key), fields[i].place, *values[i]));
-    run.name += fmt::format("{}{}={}", i == 0 ? "" : ",", fields[i].key, name_of(*values[i]));
-  }
-  run.config = bind_checked(tree, report);
-  constexpr size_t kMostBytes = 255;  // of a name on Linux's file systems
-  if (run.name.size() > kMostBytes) {
-    constexpr size_t kDigits = 16;
-    run.name = run.name.substr(0, kMostBytes - kDigits - 1) + "-" + sha256(run.name).substr(0, kDigits);
-  }
-  return run;
-}
-
 }  // namespace
 
 FinetuneConfig::FinetuneConfig() {
   // Devlin et al. 2018, appendix A.3; the groups of run_classifier.py and run_squad.py.
   constexpr double kRate = 2e-5, kWarmup = 0.1;
   micro_batch_size = global_batch_size = 32;
-  optimizer.type = "adamw";
+  optimizer.type = OptimizerType::kAdamW;
   optimizer.lr = kRate;
   optimizer.no_decay = {"bias", "LayerNorm.bias", "LayerNorm.weight"};
-  schedule.type = "linear";
+  schedule.type = ScheduleType::kLinear;
   schedule.warmup_proportion = kWarmup;
 }
 
-FinetuneSweep load_finetune_sweep(const std::string& path, const std::vector<std::string>& overrides) {
-  ConfigReport report;
-  JsonNode tree = read_tree(path, overrides, report);
-  const std::vector<SweptField> fields = take_sweep(tree, report.impl());
-  FinetuneSweep sweep;
-  for (const SweptField& field : fields) sweep.keys.push_back(field.key);
-  size_t count = 1;
-  for (const SweptField& field : fields) count *= field.values.size();
-  std::set<std::string> names;
-  for (size_t i = 0; i < count; ++i) {
-    ConfigReport later;  // the problems of the sources are in the first
-    SweepRun run = run_of(tree, fields, values_of(fields, i), i == 0 ? report : later);
-    if (!names.insert(run.name).second) {
-      throw ConfigError({{fields.front().place.str(), std::string("/") + kSweep,
-                          "want values that differ, got two runs with the name " + run.name}});
-    }
-    sweep.run_directory = run.config.run_directory;
-    if (!fields.empty()) run.config.run_directory += "/" + run.name;
-    sweep.runs.push_back(std::move(run));
-  }
-  return sweep;
-}
-
 FinetuneConfig load_finetune_config(const std::string& path, const std::vector<std::string>& overrides) {
-  FinetuneSweep sweep = load_finetune_sweep(path, overrides);
-  if (sweep.keys.empty()) return std::move(sweep.runs.front().config);
-  // A key may have its value from the sweep, so these are not checked alone. Each run was checked above.
   FinetuneConfig config;
+  const ConfigFields all = fields_of(config);
   ConfigReport report;
-  JsonNode tree = read_tree(path, overrides, report);
-  take_sweep(tree, report.impl());
-  bind_config(fields_of(config), tree, report);
+  read_config(all, path, overrides, report);
+  for (const ConfigField& field : all.leaves) {
+    if (report.given(field.pointer)) config.given.insert(field.pointer);
+  }
+  check_required(config, report);
+  check(config, report);
   report.throw_if_any();
   return config;
 }
@@ -253,13 +122,7 @@ std::string to_json(const FinetuneConfig& config) { return write_config(fields(c
 std::string config_sha256(const FinetuneConfig& config) { return sha256(to_json(config)); }
 
 std::string finetune_config_schema() {
-  auto schema = nlohmann::json::parse(config_schema(fields({}), "bert fine-tuning configuration"));
-  schema["properties"][kSweep] = {
-      {"type", "object"},
-      {"description",
-       "a grid: lists of values by keys as optimizer.lr; a run for each combination, in run_directory/NAME"},
-      {"additionalProperties", {{"type", "array"}, {"minItems", 1}}}};
-  return schema.dump(2) + "\n";
+  return config_schema(fields(FinetuneConfig()), "bert fine-tuning configuration");
 }
 
 std::vector<ConfigDifference> compare(const FinetuneConfig& before, const FinetuneConfig& after) {

@@ -1,9 +1,11 @@
 // The configuration of a fine-tuning run: its fields, how they are loaded, and the comparison on resume.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,6 +69,13 @@ struct DistillationConfig {
   }
 };
 
+/// The weight of a class in the loss: 1, or the inverse of its frequency.
+enum class ClassWeights : uint8_t { kNone, kBalanced };
+inline std::span<const char* const> names_of(ClassWeights /*type*/) {
+  static constexpr std::array<const char*, 2> kNames = {"none", "balanced"};
+  return kNames;
+}
+
 /// All settings of a fine-tuning run. The default optimizer is the one of the BERT paper.
 struct FinetuneConfig : RunConfig {
   FinetuneConfig();
@@ -76,7 +85,7 @@ struct FinetuneConfig : RunConfig {
   int64_t early_stopping_patience = 0;
   bool keep_best = false;
   int64_t frozen_layers = -1;
-  std::string class_weights = "none";
+  ClassWeights class_weights = ClassWeights::kNone;
   TaskFilesConfig data;
   DistillationConfig distillation;
   /// Pointers of the fields that a file, the environment or the command line has set, as "/model/hidden_size". Only
@@ -115,32 +124,14 @@ struct FinetuneConfig : RunConfig {
           "gradient_checkpointing and distributed.shard_optimizer_state",
           -1, 1000);
     visit("class_weights", self.class_weights,
-          "balanced: the loss of a class counts by the inverse of its frequency (scikit-learn's balanced)",
-          OneOf{"none", "balanced"});
+          "balanced: the loss of a class counts by the inverse of its frequency (scikit-learn's balanced)");
     visit("data", self.data, "files of the task and tokenization");
     visit("distillation", self.distillation, "a larger model as teacher");
   }
 };
 
-/// As load_pretrain_config() in pretrain_config.h. Checks a sweep, and leaves it out of the result.
+/// As load_pretrain_config() in pretrain_config.h.
 FinetuneConfig load_finetune_config(const std::string& path, const std::vector<std::string>& overrides = {});
-
-/// A run of a sweep.
-struct SweepRun {
-  std::string name;       // "optimizer.lr=2e-05,num_train_epochs=2"
-  FinetuneConfig config;  // its run_directory is NAME in that of the sweep
-};
-
-/// The runs of a hyper-parameter grid.
-struct FinetuneSweep {
-  std::vector<std::string> keys;  // "optimizer.lr"; empty: the configuration has no sweep, and is the only run
-  std::vector<SweepRun> runs;     // all combinations of the values, those of the last key next to each other
-  std::string run_directory;
-};
-
-/// Loads a configuration that may have the member "sweep": {"optimizer.lr": [2e-5, 3e-5], "num_train_epochs": [2, 3]}. A
-/// value may be anything that its field takes. Throws as load_finetune_config(), with the place of a key or a value.
-FinetuneSweep load_finetune_sweep(const std::string& path, const std::vector<std::string>& overrides = {});
 
 /// Parses a configuration that to_json wrote, as parse_pretrain_config(). Throws ConfigError.
 FinetuneConfig parse_finetune_config(const std::string& text, const std::string& name);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "app/config/finetune_config.h"
 #include "app/system/crypto.h"
 #include "app/system/errors.h"
 
@@ -40,7 +41,7 @@ void check_sources(const DataSourcesConfig& data, ConfigReport& report) {
 }
 
 void check_masking(const DataSourcesConfig& data, ConfigReport& report) {
-  if (data.masking == "dynamic") return;
+  if (data.masking == Masking::kDynamic) return;
   const MaskingConfig unused = DataSourcesConfig{}.masks;
   const auto expect = [&](const char* field, const auto& value, const auto& unused_value) {
     if (value == unused_value) return;
@@ -110,11 +111,18 @@ ConfigFields fields(const PretrainConfig& config) { return fields_of(const_cast<
 
 }  // namespace
 
-PretrainConfig load_pretrain_config(const std::string& path, const std::vector<std::string>& overrides) {
+PretrainConfig load_pretrain_config(const std::string& path, const std::vector<std::string>& overrides) try {
   return checked([&](PretrainConfig& config, ConfigReport& report) {
-    read_config(fields_of(config), path, overrides, report);
+    const ConfigFields all = fields_of(config);
+    read_config(all, path, overrides, report);
+    for (const ConfigField& field : all.leaves) {
+      if (report.given(field.pointer)) config.given.insert(field.pointer);
+    }
     check_required(config, report);
   });
+} catch (const ConfigError&) {
+  if (!names_task(path, overrides)) throw;
+  throw ConfigError(path + ": names a task, as a configuration of bert finetune does; expected one of bert pretrain");
 }
 
 PretrainConfig parse_pretrain_config(const std::string& text, const std::string& name) {
@@ -126,7 +134,9 @@ std::string to_json(const PretrainConfig& config) { return write_config(fields(c
 
 std::string config_sha256(const PretrainConfig& config) { return sha256(to_json(config)); }
 
-std::string pretrain_config_schema() { return config_schema(fields({}), "bert pre-training configuration"); }
+std::string pretrain_config_schema() {
+  return config_schema(fields(PretrainConfig()), "bert pre-training configuration");
+}
 
 std::vector<ConfigDifference> compare(const PretrainConfig& before, const PretrainConfig& after) {
   return compare_configs(fields(before), fields(after));

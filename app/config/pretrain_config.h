@@ -1,7 +1,10 @@
 // The configuration of a pre-training run: its fields, how they are loaded, and the comparison on resume.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,16 +27,30 @@ struct DataSourceConfig {
   }
 };
 
+/// The masks of a run: those in the shards, or others in every epoch.
+enum class Masking : uint8_t { kStatic, kDynamic };
+inline std::span<const char* const> names_of(Masking /*type*/) {
+  static constexpr std::array<const char*, 2> kNames = {"static", "dynamic"};
+  return kNames;
+}
+
+/// The consequence of a damaged row of the training data: the end of the run, or the next good row.
+enum class CorruptedRows : uint8_t { kFail, kSkip };
+inline std::span<const char* const> names_of(CorruptedRows /*type*/) {
+  static constexpr std::array<const char*, 2> kNames = {"fail", "skip"};
+  return kNames;
+}
+
 struct DataSourcesConfig {
   std::vector<std::string> train;
   std::vector<DataSourceConfig> sources;
   std::vector<std::string> validation;
   std::string vocab_file;
   TokenizerConfig tokenizer;  // its fields are fields of `data`, not of an object in it
-  std::string masking = "static";
+  Masking masking = Masking::kStatic;
   MaskingConfig masks{.max_predictions_per_seq = 0};  // its fields are fields of `data` too; 0: no bound
   int64_t length_bin_size = 0;
-  std::string corrupted_rows = "fail";
+  CorruptedRows corrupted_rows = CorruptedRows::kFail;
   int64_t max_eval_examples = 10000;
 
   template <class Self, class Visitor>
@@ -41,11 +58,11 @@ struct DataSourcesConfig {
     visit("train", self.train, "shards to train on: files or directories", kPath);
     visit("sources", self.sources, "in place of train: several corpora, mixed by weight");
     visit("validation", self.validation, "shards held out for evaluation", kPath);
-    visit("vocab_file", self.vocab_file, "vocab.txt or SentencePiece *.model that the shards were made with", kPath);
+    visit("vocab_file", self.vocab_file,
+          "vocab.txt, SentencePiece *.model, or tokenizer.json of transformers, that the shards were made with", kPath);
     TokenizerConfig::visit_fields(self.tokenizer, visit);
     visit("masking", self.masking,
-          "static: the masks in the shards; dynamic: other masks in every epoch, drawn from seed, epoch and example",
-          OneOf{"static", "dynamic"});
+          "static: the masks in the shards; dynamic: other masks in every epoch, drawn from seed, epoch and example");
     visit("masked_lm_prob", self.masks.masked_lm_prob, "dynamic masking: share of a sequence's tokens", 0.0, 1.0);
     visit("max_predictions_per_seq", self.masks.max_predictions_per_seq,
           "dynamic masking: masked tokens of a sequence at most; 0 = as many as the share gives", 0, 65535);
@@ -59,7 +76,7 @@ struct DataSourcesConfig {
         0, 65535, kMayChange);
     visit("corrupted_rows", self.corrupted_rows,
           "fail: a damaged row ends the run; skip: the next good row takes its place, and the log has the number",
-          OneOf{"fail", "skip"}, kMayChange);
+          kMayChange);
     visit("max_eval_examples", self.max_eval_examples, "held-out examples that one evaluation reads; 0 = all", 0,
           int64_t{1} << 40);
   }
@@ -72,6 +89,8 @@ struct PretrainConfig : RunConfig {
   std::string objective = "auto";
   bool initial_optimizer_state = false;
   DataSourcesConfig data;
+  /// As FinetuneConfig::given; only load_pretrain_config() fills it in.
+  std::set<std::string> given;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -88,7 +107,10 @@ struct PretrainConfig : RunConfig {
           "tokens; 0 = micro_batch_size sequences",
           0, int64_t{1} << 30, kMayChange);
     visit("initial_checkpoint", self.initial_checkpoint,
-          "run, checkpoint or model of another program whose weights the run starts from; empty = random", kPath);
+          "run, checkpoint or model of another program whose weights the run starts from, and whose sizes stand for "
+          "fields "
+          "of `model` that are not given; empty = random",
+          kPath);
     visit("initial_optimizer_state", self.initial_optimizer_state,
           "also take the moments of initial_checkpoint (phase 1 to phase 2); step and schedule start at 0");
     visit("data", self.data, "training data and vocabulary");

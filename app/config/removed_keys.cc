@@ -28,6 +28,7 @@ constexpr RemovedKey kRemoved[] = {
     {"/report_histograms", "add \"histograms\" to report", nullptr},
     {"/report_layers", "add \"layers\" to report", nullptr},
     {"/report_textfile", "report_port has the numbers for Prometheus", nullptr},
+    {"/sweep", "give the command once for each value, with a run_directory of its own", nullptr},
 };
 
 }  // namespace

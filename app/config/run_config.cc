@@ -17,11 +17,13 @@ namespace {
 template <class Config>
 void check_relations(const std::string& pointer, const Config& config, ConfigReport& report) {
   const std::string object = pointer.substr(1);
-  Config::check_relations(config, [&](const char* field, const auto& value, const char* want, const char* other,
-                                      const auto& other_value) {
-    report.add(pointer + "/" + field, fmt::format("want {} {}.{} {}, got {}", want, object, other, other_value, value),
-               {pointer + "/" + other});
-  });
+  Config::check_relations(
+      config, [&](const char* field, const auto& value, const char* want, const char* other, const auto& other_value) {
+        report.add(pointer + "/" + field,
+                   fmt::format("want {} {}.{} {}, got {}", want, object, other, name_or_value(other_value),
+                               name_or_value(value)),
+                   {pointer + "/" + other});
+      });
 }
 
 /// Checks the fields that divide a step into micro-batches.
@@ -39,12 +41,12 @@ void check_division(const RunConfig& config, ConfigReport& report) {
     report.add("/micro_batch_size", "want no auto with micro_batch_tokens, which takes its place; leave it out",
                {"/micro_batch_tokens"});
   }
-  if (config.optimizer.average != "masked_tokens") {
+  if (config.optimizer.average != GradientAverage::kMaskedTokens) {
     report.add(
         "/optimizer/average",
         fmt::format("want masked_tokens with micro_batch_tokens, as micro-batches then differ in their numbers of "
                     "sequences, got {}",
-                    config.optimizer.average),
+                    name_of_value(config.optimizer.average)),
         {"/micro_batch_tokens"});
   }
 }

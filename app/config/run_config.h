@@ -17,7 +17,7 @@ struct DistributedConfig {
   std::string backend = "auto";
   std::string init_method = "env://";
   int64_t timeout_seconds = 600;  // torch.distributed's default for NCCL
-  std::string compression = "none";
+  GradientCompression compression = GradientCompression::kNone;
   bool shard_optimizer_state = false;
 
   template <class Self, class Visitor>
@@ -26,8 +26,7 @@ struct DistributedConfig {
     visit("init_method", self.init_method,
           "meeting place of the ranks: env:// (MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT or file:///PATH");
     visit("timeout_seconds", self.timeout_seconds, "a collective that takes longer ends the run", 1, 86400);
-    visit("compression", self.compression, "gradients are sent in fp32 (none), fp16 or bf16",
-          OneOf{"none", "fp16", "bf16"});
+    visit("compression", self.compression, "gradients are sent in fp32 (none), fp16 or bf16");
     visit("shard_optimizer_state", self.shard_optimizer_state,
           "each rank keeps moments, masters and averages of its share of the tensors only (ZeRO 1)");
   }
@@ -58,7 +57,7 @@ struct RunConfig {
   std::string run_directory;
   int64_t seed = 42;
   std::string device = "auto";
-  std::string precision = "fp32";
+  Precision precision = Precision::kFp32;
   int64_t max_steps = 0;
   int64_t stop_at_step = 0;
   int64_t micro_batch_size = 8;
@@ -97,8 +96,7 @@ struct RunConfig {
     visit("seed", self.seed, "seed of the initialisation, the order of the data and dropout", 0, INT64_MAX);
     visit("device", self.device, "auto: cuda if there is a GPU", OneOf{"auto", "cpu", "cuda"}, kMayChange);
     visit("precision", self.precision,
-          "bf16 and fp16 are autocast; bf16-weights and fp16-weights keep the weights in it, with fp32 masters",
-          OneOf{"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"});
+          "bf16 and fp16 are autocast; bf16-weights and fp16-weights keep the weights in it, with fp32 masters");
     visit("stop_at_step", self.stop_at_step, "the run ends early, after this step; 0 = at max_steps", 0, kMostSteps,
           kMayChange);
     visit("micro_batch_size", self.micro_batch_size,

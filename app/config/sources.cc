@@ -16,6 +16,30 @@ extern "C" char** environ;  // NOLINT(readability-redundant-declaration)
 namespace bert {
 namespace {
 
+/// The parts of "optimizer.lr" between separators.
+std::vector<std::string> split_keys(std::string_view text, std::string_view separator = ".") {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + separator.size());
+  }
+}
+
+/// An object with `value` under `keys`, outermost first. `place` is that of the objects.
+JsonNode nested(const std::vector<std::string>& keys, const JsonPlace& place, JsonNode value) {
+  for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+    JsonNode object;
+    object.kind = JsonNode::Kind::kObject;
+    object.text = "an object";
+    object.place = place;
+    object.members.push_back({*key, place, std::move(value)});
+    value = std::move(object);
+  }
+  return value;
+}
+
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxExtends = 16;
@@ -137,6 +161,23 @@ void apply_overrides(JsonNode& tree, const std::vector<std::string>& overrides, 
   }
 }
 
+/// The files, the environment and `overrides` as one tree.
+JsonNode read_tree(const std::string& path, const std::vector<std::string>& overrides, ConfigReport& report) {
+  JsonProblems problems;
+  std::vector<fs::path> chain;
+  std::string text;
+  try {
+    text = read_file(path, kMaxJsonBytes);
+  } catch (const DataError&) {
+    throw ConfigError({{path, "", "larger than 16 MB; this is not a configuration"}});
+  }
+  JsonNode tree = resolve(text, path, chain, problems);
+  apply_environment(tree, problems);
+  apply_overrides(tree, overrides, problems);
+  report.impl().take(std::move(problems));
+  return tree;
+}
+
 }  // namespace
 
 fs::path without_dots(const fs::path& path) {
@@ -160,47 +201,19 @@ fs::path without_dots(const fs::path& path) {
   return result.empty() ? "." : result;
 }
 
-std::vector<std::string> split_keys(std::string_view text, std::string_view separator) {
-  std::vector<std::string> parts;
-  for (;;) {
-    const size_t end = text.find(separator);
-    parts.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + separator.size());
-  }
-}
-
-JsonNode nested(const std::vector<std::string>& keys, const JsonPlace& place, JsonNode value) {
-  for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
-    JsonNode object;
-    object.kind = JsonNode::Kind::kObject;
-    object.text = "an object";
-    object.place = place;
-    object.members.push_back({*key, place, std::move(value)});
-    value = std::move(object);
-  }
-  return value;
-}
-
-JsonNode read_tree(const std::string& path, const std::vector<std::string>& overrides, ConfigReport& report) {
-  JsonProblems problems;
-  std::vector<fs::path> chain;
-  std::string text;
-  try {
-    text = read_file(path, kMaxJsonBytes);
-  } catch (const DataError&) {
-    throw ConfigError({{path, "", "larger than 16 MB; this is not a configuration"}});
-  }
-  JsonNode tree = resolve(text, path, chain, problems);
-  apply_environment(tree, problems);
-  apply_overrides(tree, overrides, problems);
-  report.impl().take(std::move(problems));
-  return tree;
-}
-
 void read_config(const ConfigFields& fields, const std::string& path, const std::vector<std::string>& overrides,
                  ConfigReport& report) {
   bind_config(fields, read_tree(path, overrides, report), report);
+}
+
+void read_overrides(const ConfigFields& fields, const std::vector<std::string>& overrides, ConfigReport& report) {
+  JsonProblems problems;
+  JsonNode tree;
+  tree.kind = JsonNode::Kind::kObject;
+  tree.text = "an object";
+  apply_overrides(tree, overrides, problems);
+  report.impl().take(std::move(problems));
+  bind_config(fields, tree, report);
 }
 
 void read_config_text(const ConfigFields& fields, const std::string& text, const std::string& name,

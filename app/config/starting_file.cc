@@ -87,16 +87,16 @@ Keys finetune_keys(const std::string& task) {
 PretrainConfig pretrain_recipe() {
   PretrainConfig config;
   config.run_directory = "runs/first";
-  config.precision = "bf16";
+  config.precision = Precision::kBf16;
   config.micro_batch_size = 32;
   config.log_every = 100;
   config.evaluate_every = 10 * config.checkpoint_every;
   config.data.train = {"data/train"};
   config.data.validation = {"data/validation"};
   config.data.vocab_file = "vocab.txt";
-  config.optimizer.type = "adamw";
+  config.optimizer.type = OptimizerType::kAdamW;
   config.optimizer.lr = 1e-4;
-  config.schedule.type = "linear";
+  config.schedule.type = ScheduleType::kLinear;
   config.schedule.warmup_proportion = 0.01;
   return config;
 }
@@ -162,11 +162,10 @@ class StartingFile {
  public:
   explicit StartingFile(const ConfigFields& fields) : fields_(fields) {}
 
-  std::string text(const std::string& heading, const Keys& keys, const std::string& schema) {
+  std::string text(const std::string& heading, const Keys& keys) {
     std::istringstream lines(heading);
     for (std::string line; std::getline(lines, line);) add_comment(out_, line, "");
     out_ += "{";
-    if (!schema.empty()) begin_member("$schema", "the schema that an editor checks this file with", quoted(schema));
     for (const std::string& key : keys) add(key);
     close_object();
     return out_ + "\n}\n";
@@ -220,9 +219,9 @@ class StartingFile {
 };
 
 template <class Config>
-std::string file_of(Config config, const std::string& heading, const Keys& keys, const std::string& schema) {
+std::string file_of(Config config, const std::string& heading, const Keys& keys) {
   const ConfigFields fields = fields_of(config);
-  return StartingFile(fields).text(heading, keys, schema);
+  return StartingFile(fields).text(heading, keys);
 }
 
 }  // namespace
@@ -236,7 +235,7 @@ std::vector<std::string> starting_tasks() {
   return tasks;
 }
 
-std::string starting_file(const std::string& task, const std::string& schema) {
+std::string starting_file(const std::string& task) {
   constexpr const char* kRules =
       "Paths count from the directory of this file. A key that is left out has its default; `bert config reference` "
       "prints all keys. `bert config validate FILE` checks this file.";
@@ -246,13 +245,13 @@ std::string starting_file(const std::string& task, const std::string& schema) {
         fmt::format("Pre-training of BERT-base: the numbers of the BERT paper under AdamW. Set data and sizes, "
                     "then run `bert pretrain FILE`.\n{}",
                     kRules),
-        kPretrainKeys, schema);
+        kPretrainKeys);
   }
   return file_of(finetune_recipe(task),
                  fmt::format("Fine-tuning on {}: the recipe of configs/{}.json. Set initial_checkpoint and "
                              "data.directory, then run `bert finetune FILE`.\n{}",
                              task, task, kRules),
-                 finetune_keys(task), schema);
+                 finetune_keys(task));
 }
 
 }  // namespace bert

@@ -10,7 +10,7 @@ namespace bert {
 std::vector<std::string> starting_tasks();
 
 /// A configuration for `task`, one of starting_tasks(): JSON with comments, with the keys that people change, the help
-/// of each, and the values of the recipe in configs/. `schema` is the value of "$schema"; without it the file has none.
-std::string starting_file(const std::string& task, const std::string& schema);
+/// of each, and the values of the recipe in configs/.
+std::string starting_file(const std::string& task);
 
 }  // namespace bert

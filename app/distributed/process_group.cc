@@ -26,6 +26,7 @@
 #include "app/distributed/collective_monitor.h"
 #include "app/distributed/environment.h"
 #include "app/distributed/gloo_backend.h"
+#include "app/distributed/init_method.h"
 #include "app/distributed/monitored_backend.h"
 #include "app/distributed/nccl_backend.h"
 #include "app/distributed/rounds.h"
@@ -55,52 +56,6 @@ struct KnownGroup {
 std::map<const c10d::ProcessGroup*, KnownGroup>& known_groups() {
   static std::map<const c10d::ProcessGroup*, KnownGroup> groups;
   return groups;
-}
-
-struct Place {
-  std::string file;  // path of file://; otherwise host and port are set
-  std::string host;
-  int64_t port = 0;
-
-  [[nodiscard]] std::string text() const { return file.empty() ? host + ":" + std::to_string(port) : file; }
-};
-
-/// Splits "?rank=0&world_size=2" off an init_method, as torch does, and sets the values that are not set yet.
-std::string take_query(const std::string& method, int64_t& rank, int64_t& world_size) {
-  const size_t mark = method.find('?');
-  if (mark == std::string::npos) return method;
-  std::istringstream fields(method.substr(mark + 1));
-  for (std::string field; std::getline(fields, field, '&');) {
-    const size_t equals = field.find('=');
-    const std::string name = field.substr(0, equals);
-    int64_t value = -1;
-    const char* end = field.data() + field.size();
-    if (equals != std::string::npos) std::from_chars(field.data() + equals + 1, end, value);
-    if ((name != "rank" && name != "world_size") || value < 0) {
-      throw ConfigError("distributed.init_method \"" + method + "\": expected rank=N and world_size=N after the ?");
-    }
-    int64_t& target = name == "rank" ? rank : world_size;
-    if (target < 0) target = value;
-  }
-  return method.substr(0, mark);
-}
-
-Place parse_init_method(const std::string& text, const DistributedEnvironment& environment) {
-  if (text == "env://") return {.file = "", .host = environment.master_addr, .port = environment.master_port};
-  if (text.starts_with("file://") && text.size() > 8 && text[7] == '/') return {.file = text.substr(7), .host = ""};
-  if (text.starts_with("tcp://")) {
-    const size_t colon = text.rfind(':');
-    Place place{.file = "", .host = text.substr(6, colon - 6)};
-    const char* end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, place.port);
-    constexpr int64_t kHighestPort = 65535;
-    if (place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']')  // IPv6
-      place.host = place.host.substr(1, place.host.size() - 2);
-    if (error == std::errc() && rest == end && !place.host.empty() && place.port >= 1 && place.port <= kHighestPort) {
-      return place;
-    }
-  }
-  throw ConfigError("distributed.init_method \"" + text + "\": expected env://, tcp://HOST:PORT or file:///PATH");
 }
 
 /// Throws Preempted after a signal. A run that has not joined has nothing to save.
@@ -141,7 +96,7 @@ void check_store_file(const std::string& path) {
 /// localhost; TCPStore itself would listen on every interface. None for another name, which may stand for other
 /// addresses on other machines (Debian maps a machine's own name to 127.0.1.1 on that machine), and for the address of
 /// a proxy. Throws IoError.
-Descriptor listen_on_address(const Place& place) {
+Descriptor listen_on_address(const StorePlace& place) {
   const bool known = place.host == "localhost" || (is_address(place.host) && is_this_machine(place.host));
   return known ? listen_on({place.host, place.port}, "name another port (MASTER_PORT, distributed.init_method)")
                : Descriptor();
@@ -149,7 +104,7 @@ Descriptor listen_on_address(const Place& place) {
 
 /// Warns once in a job, from rank 0. A store that bertrun serves admits only the job's own user; other stores check
 /// nothing.
-void warn_of_open_store(const Place& place, const std::string& listens) {
+void warn_of_open_store(const StorePlace& place, const std::string& listens) {
   std::fprintf(stderr,
                "bert: warning: the store of the ranks at %s has no authentication, %s: whoever reaches it can disturb "
                "this job; bertrun's asks for a token\n",
@@ -167,7 +122,8 @@ void make_room(int rank, int connections, const std::string& purpose) {
                     ": raise the hard limit (ulimit -Hn, LimitNOFILE, docker --ulimit nofile)");
 }
 
-c10::intrusive_ptr<c10d::Store> make_store(const Place& place, int rank, int size, const ProcessGroupOptions& group) {
+c10::intrusive_ptr<c10d::Store> make_store(const StorePlace& place, int rank, int size,
+                                           const ProcessGroupOptions& group) {
   const milliseconds timeout(1000 * group.timeout_seconds);
   if (!place.file.empty()) {
     check_store_file(place.file);
@@ -301,13 +257,13 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
 void check_gpu(const c10::intrusive_ptr<c10d::Store>& store, const Member& member, const Gpu& gpu,
                milliseconds timeout) {
   try {
-    const auto told = wait_for<bool>(
+    const auto answer = wait_for<bool>(
         [store, member, gpu] {
           expect_own_gpu(*store, member.rank, member.size, gpu);
           return true;
         },
         timeout + kAfterOwnTimeout);
-    TORCH_CHECK(told, "no answer");
+    TORCH_CHECK(answer, "no answer");
   } catch (const c10::Error& error) {
     throw PeerError(describe_ranks({member.rank}) +
                     " has come, but not all ranks have said which GPU they use: check their logs and rank 0's. (" +
@@ -367,7 +323,7 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   }
   if (size == 1) return nullptr;
   chosen_interfaces(interface_addresses());  // throws before any rank waits
-  const Place place = parse_init_method(method, environment);
+  const StorePlace place = parse_init_method(method, environment);
   const std::string who = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                           (environment.source.empty() ? "" : " (" + environment.source + ")");
   const milliseconds timeout(1000 * options.timeout_seconds);
@@ -415,10 +371,10 @@ std::string announced(const ProcessGroupPtr& group, const Announcement& announce
   const auto store = store_of(group);
   const std::string key = "announced/" + name;
   if (group->getRank() == rank) {
-    const std::string told = text();
+    const std::string answer = text();
     try {
-      store->set(key, told);
-      return told;
+      store->set(key, answer);
+      return answer;
     } catch (const c10::Error& error) {
       throw PeerError(describe_ranks({rank}) + " cannot tell the others of its " + name +
                       ": the store does not answer; check rank 0's log and machine, and the launcher's. (" +

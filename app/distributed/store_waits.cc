@@ -102,7 +102,7 @@ std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const A
   KeysByRank keys = awaited.keys;
   const Looks looks(awaited.size);
   const auto begin = Clock::now();
-  for (auto said = begin;;) {
+  for (auto reported = begin;;) {
     const Lines lines = wait_a_while(store, keys, awaited, looks);
     if (lines.empty()) return "";
     std::erase_if(keys, [&](const auto& key) { return !lines.contains(key.first); });
@@ -128,8 +128,8 @@ std::string wait_for_ranks(const c10::intrusive_ptr<c10d::Store>& store, const A
           describe_ranks(ranks_of(silent)), awaited.what, awaited.rank, one ? "has" : "have",
           seconds_of(awaited.timeout), one ? "its log and machine" : "their logs and machines", places_of(silent));
     }
-    if (now - said > awaited.timeout) {
-      said = now;
+    if (now - reported > awaited.timeout) {
+      reported = now;
       fmt::print(
           stderr, "bert: rank {} has waited {} s for the {} of {}, which responds: its log may say what it is at{}\n",
           awaited.rank, seconds_of(now - begin), awaited.what, describe_ranks(ranks_of(lines)), places_of(lines));

@@ -141,7 +141,7 @@ std::string GraphOfBert::layer_norm(const std::string& layer, const Name& x) {
 /// recognises and fuses.
 std::string GraphOfBert::gelu(const std::string& scope, const Name& x) {
   const Name one = graph_.scalar(1), half = graph_.scalar(0.5);
-  if (config_.hidden_act == "gelu") {
+  if (config_.hidden_act == Activation::kGelu) {
     const Name erf = node("Erf", scope, {node("Div", scope, {x, graph_.scalar(std::numbers::sqrt2_v<float>)})});
     return node("Mul", scope, {node("Mul", scope, {x, node("Add", scope, {erf, one})}), half});
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "app/finetune/distillation_losses.h"
+#include "app/inference/label_order.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -19,16 +20,10 @@ namespace {
 
 constexpr const char* kField = "distillation.teacher: ";
 
-/// True for the names of classes that transformers gives if nobody else does.
-bool are_numbered(const std::vector<std::string>& labels) {
-  for (size_t i = 0; i < labels.size(); ++i) {
-    if (labels[i] != fmt::format("LABEL_{}", i)) return false;
-  }
-  return true;
-}
-
-/// Throws ConfigError if the teacher has another head or other classes.
-void check_task(const Pretrained& teacher, const Student& student) {
+/// Gives the teacher's head the order of the student's labels. Throws ConfigError if the teacher has another head or other
+/// classes.
+void fit_task(Pretrained& teacher, const Student& student,
+              const std::function<void(const std::string& message)>& note) {
   // The tasks of models of other programs that do not name one (app/interop/hugging_face_config.cc), and of own tables.
   constexpr std::array<const char*, 5> kGeneral = {"text-classification", "text-regression", "ner", "squad-v1", "swag"};
   const TaskDefinition& task = student.task;
@@ -39,11 +34,14 @@ void check_task(const Pretrained& teacher, const Student& student) {
                     teacher.model.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + teacher.model.task,
                     task.name, task.name));
   }
-  if (teacher.model.labels == task.labels) return;
-  if (teacher.model.labels.size() == task.labels.size() && are_numbered(teacher.model.labels)) return;
-  throw ConfigError(fmt::format("{}{} has the labels {}, and the student {}; expected the same in the same order",
-                                kField, teacher.name, fmt::join(teacher.model.labels, ", "),
-                                fmt::join(task.labels, ", ")));
+  const std::vector<std::string> labels = teacher.model.labels;
+  try {
+    if (order_labels(teacher, task.labels) != LabelMatch::kByPosition) return;
+  } catch (const DataError& error) {
+    throw ConfigError(std::string(kField) + error.what());
+  }
+  note(fmt::format("{}the classes {} of {} are taken as {}, in this order", kField, fmt::join(labels, ", "),
+                   teacher.name, fmt::join(task.labels, ", ")));
 }
 
 /// Throws ConfigError if the teacher cannot read the student's sequences.
@@ -133,7 +131,7 @@ Pretrained read_teacher(const Student& student, const std::function<void(const s
     }
   };
   Pretrained teacher = read();
-  check_task(teacher, student);
+  fit_task(teacher, student, note);
   check_input(teacher, student);
   check_sizes(teacher, student);
   return teacher;
@@ -159,7 +157,7 @@ TappedOutput forward_with_taps(TaskModel& model, const PackedBatch& batch, int64
 Distillation::Distillation(const FinetuneConfig& config, const Pretrained& teacher, c10::Device device)
     : config_(config.distillation),
       kind_(task_definition(config.task).kind),
-      precision_(parse_precision(config.precision)),
+      precision_(config.precision),
       device_(device),
       heads_(config.model.num_attention_heads),
       teacher_(model_of(teacher, device, precision_)) {}

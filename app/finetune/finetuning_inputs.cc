@@ -66,7 +66,8 @@ void take_model(FinetuneConfig& config, const ModelDescription& from, const std:
 
 std::shared_ptr<const Tokenizer> tokenizer_for(const FinetuneConfig& config, const Pretrained& start) {
   if (dynamic_cast<const WordPieceTokenizer*>(start.tokenizer.get()) == nullptr) return start.tokenizer;
-  return std::make_shared<WordPieceTokenizer>(Vocabulary(start.tokenizer->vocabulary().tokens(), start.name),
+  const Vocabulary& vocabulary = start.tokenizer->vocabulary();
+  return std::make_shared<WordPieceTokenizer>(Vocabulary(vocabulary.tokens(), start.name, vocabulary.added()),
                                               config.data.tokenizer);
 }
 
@@ -148,13 +149,16 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
                  .num_outputs = inputs.task.num_outputs(),
                  .choices = choices_of(examples, 0),
                  .class_weights = {}};
-  if (config.class_weights == "balanced") {
+  if (config.class_weights == ClassWeights::kBalanced) {
     if (inputs.task.labels.empty())
       throw ConfigError("class_weights: is balanced, and task " + inputs.task.name + " has no classes; set it to none");
     inputs.head.class_weights = balanced_class_weights(*features);
   }
   if (examples.skipped_rows > 0)
     note(fmt::format("{}: {} rows without all columns are left out", found.path, examples.skipped_rows));
+  if (features->cut > 0) {
+    note(fmt::format("{}: {} and are cut", found.path, features->cut_of(examples.size(), config.data.task)));
+  }
   if (features->skipped > 0) {
     note(fmt::format("{}: {} questions are left out, whose answer is not in the words of the context", found.path,
                      features->skipped));

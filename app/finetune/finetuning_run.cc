@@ -80,7 +80,7 @@ void FinetuningRun::announce(int64_t applied) {
                            inputs_.teacher->name, inputs_.teacher->model.config.num_hidden_layers,
                            inputs_.teacher->model.config.hidden_size, fmt::join(step_.loss_names(), ", ")));
     }
-    log_.note(inputs_.config.optimizer.type + ", " + step_.parameter_report());
+    log_.note(fmt::format("{}, {}", name_of_value(inputs_.config.optimizer.type), step_.parameter_report()));
   }
   for (const std::string& warning : vocabulary_warnings(tokenizer(), inputs_.start.name))
     log_.say("warning: " + warning);

@@ -13,7 +13,7 @@
 #include "app/finetune/finetuning_inputs.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/tasks/task_scoring.h"
-#include "app/train/run_log.h"
+#include "app/train/log/run_log.h"
 #include "app/train/run_place.h"
 #include "app/train/run_state.h"
 #include "data/loader/look_ahead_loader.h"

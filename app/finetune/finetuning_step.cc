@@ -5,9 +5,9 @@
 
 #include <utility>
 
+#include "app/device/determinism.h"
 #include "app/finetune/distillation_losses.h"
 #include "app/system/errors.h"
-#include "app/train/step/determinism.h"
 #include "data/tasks/task_sequence.h"
 
 namespace bert {

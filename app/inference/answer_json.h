@@ -25,16 +25,24 @@ nlohmann::ordered_json embedding_json(const std::string& text, const at::Tensor&
 nlohmann::ordered_json hidden_states_json(const std::string& text, const std::vector<std::string>& tokens,
                                           const at::Tensor& hidden_states);
 
-// Answers of fine-tuned models. With `top_k` above 1, label and score are in a list "labels", answers in "answers".
+// Answers of fine-tuned models. Places are in characters of the text.
 
-/// text-classification: {"text": ..., "label": ..., "score": ...}; of a model of numbers {"text": ..., "value": ...}.
-nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<LabelScore>& best, int64_t top_k);
+/// text-classification: {"text": ..., "label": ..., "score": ...}, or {"text": ..., "labels": [{"label": ..., "score":
+/// ...}]}; of a model of numbers {"text": ..., "value": ...} or {"text": ..., "values": [...]}.
+nlohmann::ordered_json to_json(const EncodedInput& input, const TextScores& answer);
 
-/// token-classification: {"text": ..., "words": [{"word": ..., "label": ..., "score": ...}]}.
-nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<WordLabel>& words, int64_t top_k);
+/// token-classification: {"text": ..., "words": [{"word": ..., "label": ..., "score": ..., "start": ..., "end": ...}]};
+/// with an aggregation {"text": ..., "entities": [{"entity_group": ..., "score": ..., "word": ..., "start": ..., "end":
+/// ...}]}.
+nlohmann::ordered_json to_json(const EncodedInput& input, const TaggedText& answer);
 
-/// question-answering: {"text": ..., "question": ..., "answer": ..., "score": ..., "start": ..., "end": ...}, the places in
-/// characters of the text.
-nlohmann::ordered_json to_json(const TaskInput& input, const std::vector<ExtractedAnswer>& answers, int64_t top_k);
+/// question-answering: {"text": ..., "question": ..., "answer": ..., "score": ..., "span_probability": ..., "start": ...,
+/// "end": ...}; with a top_k above 1 the answers are in a list "answers".
+nlohmann::ordered_json to_json(const EncodedInput& input, const std::vector<ExtractedAnswer>& answers);
+
+// The same as Hugging Face's pipelines and inference API give them.
+nlohmann::ordered_json pipeline_json(const EncodedInput& input, const TextScores& answer);
+nlohmann::ordered_json pipeline_json(const EncodedInput& input, const TaggedText& answer);
+nlohmann::ordered_json pipeline_json(const EncodedInput& input, const std::vector<ExtractedAnswer>& answers);
 
 }  // namespace bert

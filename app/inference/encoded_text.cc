@@ -20,16 +20,16 @@ TextError::TextError(size_t place, const std::string& why, const std::string& te
 
 EncodedText encode_text(const Tokenizer& tokenizer, std::string text) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();
-  EncodedText encoded{.text = std::move(text), .ids = {vocabulary.cls_id()}, .masks = {}};
+  EncodedText encoded{.text = std::move(text), .ids = {vocabulary.cls_id()}, .masks = {}, .options = {}};
   std::vector<int32_t>& ids = encoded.ids;
   const std::string_view whole = encoded.text;
   for (size_t begin = 0;;) {
-    const size_t mask = whole.find(kMask, begin);
+    const size_t mask = whole.find(kMaskWord, begin);
     tokenizer.encode(whole.substr(begin, mask - begin), ids);
     if (mask == std::string_view::npos) break;
     encoded.masks.push_back(ids.size());
     ids.push_back(vocabulary.mask_id());
-    begin = mask + kMask.size();
+    begin = mask + kMaskWord.size();
   }
   ids.push_back(vocabulary.sep_id());
   return encoded;

@@ -7,13 +7,14 @@
 #include <string_view>
 #include <vector>
 
+#include "app/inference/answer_options.h"
 #include "data/io/error.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace bert {
 
 /// The part of a text that stands for a word to fill in.
-inline constexpr std::string_view kMask = "[MASK]";
+inline constexpr std::string_view kMaskWord = "[MASK]";
 
 /// The ids of [CLS] text [SEP].
 struct EncodedText {
@@ -22,6 +23,8 @@ struct EncodedText {
   /// The places in `ids` of the masks of the text. A tokenizer may give the same token for other texts too, for example
   /// for a full-width [MASK].
   std::vector<size_t> masks;
+  AnswerOptions options = {};
+  bool cut = false;  // `ids` are not all tokens of the text
 };
 
 /// Encodes a text of any length. A SentencePiece model does not recognise [MASK] in a text, so the text is split there.

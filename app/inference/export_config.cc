@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/checkpoint/state.h"
+#include "app/config/model_rules_json.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
@@ -44,6 +45,18 @@ void read_member(const nlohmann::json& object, const char* key, const std::strin
 }
 void read_member(const nlohmann::json& object, const char* key, const std::string& file, std::string& value) {
   value = string_member(object, key, file);
+}
+
+template <class Enum>
+requires std::is_enum_v<Enum>
+void read_member(const nlohmann::json& object, const char* key, const std::string& file, Enum& value) {
+  const std::string& word = string_member(object, key, file);
+  const std::optional<Enum> found = value_named<Enum>(word);
+  if (!found) {
+    throw DataError(
+        fmt::format("{}: \"{}\" is \"{}\"; expected one of {}", file, key, word, fmt::join(names_of(value), ", ")));
+  }
+  value = *found;
 }
 
 /// Calls visit(name, value, bounds...) for each setting of a task's data but the list of labels, which id2label has.
@@ -98,7 +111,7 @@ std::string class_of(const nlohmann::json& object, const std::string& file) {
 
 std::string write_export_config(const ModelDescription& model, const std::string& vocabulary_hash) {
   nlohmann::ordered_json object;
-  const auto write = [&](const char* name, const auto& value) { object[name] = value; };
+  const auto write = [&](const char* name, const auto& value) { object[name] = name_or_value(value); };
   visit_model(model.config, write);
   object["model_type"] = "bert";
   object["architectures"] = {architecture_of(model)};
@@ -110,11 +123,13 @@ std::string write_export_config(const ModelDescription& model, const std::string
     visit_task_data(*model.task_data,
                     [&](const char* name, const auto& value, auto...) { object["task_data"][name] = value; });
   }
+  write_rules(model, [&](const char* key, nlohmann::ordered_json value) { object[key] = std::move(value); });
   for (size_t i = 0; i < model.labels.size(); ++i) {
     object["id2label"][std::to_string(i)] = model.labels[i];
     object["label2id"][model.labels[i]] = i;
   }
   visit_exported(model.tokenizer, [&](const char* name, const auto& value) {
+    if (std::string_view(name) == "final_sigma" && model.tokenizer.final_sigma) return;  // as older exports mean it
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::optional<bool>>) {
       object[name] = value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
     } else {
@@ -145,6 +160,7 @@ ExportConfig read_export_config(const std::string& text, const std::string& file
     model.task_data = task_data_of(data, file + ": \"task_data\"");
   }
   if (object.contains("id2label")) model.labels = labels_of(object, file);
+  read_rules(object, file, model);
   return config;
 }
 

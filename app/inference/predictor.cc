@@ -116,6 +116,8 @@ struct Predictor::Impl {
   const std::shared_ptr<const Tokenizer> tokenizer;
   const bool sentencepiece;
   const bool fills_masks;  // the checkpoint has a masked-token head
+  const int64_t longest;   // tokens of a text at most
+  const bool cut_at_begin;
   const std::string name;
   const std::shared_ptr<BertPreTrainingHeadsImpl> heads;
   const BertInference encoder;
@@ -127,27 +129,41 @@ struct Predictor::Impl {
         tokenizer(pretrained.tokenizer),
         sentencepiece(dynamic_cast<const SentencePieceTokenizer*>(tokenizer.get()) != nullptr),
         fills_masks(pretrained.model.masked_token_head),
+        longest(most_tokens(pretrained.model)),
+        cut_at_begin(pretrained.model.cut_at_begin),
         name(pretrained.name),
         heads(model->cls.ptr()),
         encoder(*model->bert, given.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype) {}
 
   /// Throws TextError for the first text that `task` has no answer for.
-  [[nodiscard]] std::vector<EncodedText> encode_all(Task task, const std::vector<std::string>& texts) const {
+  [[nodiscard]] std::vector<EncodedText> encode_all(Task task, const std::vector<std::string>& texts,
+                                                    const AnswerOptions& wishes = {}) const {
     std::vector<EncodedText> all;
-    for (const std::string& text : texts) all.push_back(encode(task, text, all.size()));
+    for (const std::string& text : texts) all.push_back(encode(task, text, wishes, all.size()));
     return all;
   }
 
-  [[nodiscard]] EncodedText encode(Task task, std::string text, size_t index) const {
-    if (task == Task::kFillMask && text.find(kMask) == std::string::npos)
+  [[nodiscard]] EncodedText encode(Task task, std::string text, const AnswerOptions& wishes, size_t index) const {
+    if (task == Task::kFillMask && text.find(kMaskWord) == std::string::npos)
       throw TextError(index, "no [MASK] in the text", text);
     EncodedText encoded = encode_text(*tokenizer, std::move(text));
-    const int64_t longest = encoder.config().max_position_embeddings;
+    encoded.options = wishes;
     if (std::ssize(encoded.ids) <= longest) return encoded;
-    throw TextError(index,
-                    "text of " + std::to_string(encoded.ids.size()) + " tokens: the model takes at most " +
-                        std::to_string(longest) + "; shorten it",
-                    encoded.text);
+    const std::string tokens =
+        "text of " + std::to_string(encoded.ids.size()) + " tokens: the model takes at most " + std::to_string(longest);
+    if (wishes.long_texts.value_or(options.long_texts.value_or(LongTexts::kRefuse)) == LongTexts::kRefuse)
+      throw TextError(index, tokens + "; shorten it", encoded.text);
+    const size_t lost = encoded.ids.size() - static_cast<size_t>(longest);
+    const auto gap = cut_at_begin ? encoded.ids.begin() + 1 : encoded.ids.end() - 1 - static_cast<std::ptrdiff_t>(lost);
+    const auto first = static_cast<size_t>(gap - encoded.ids.begin());
+    for (size_t& mask : encoded.masks) {
+      if (mask >= first && mask < first + lost)
+        throw TextError(index, tokens + ", which leave out a [MASK]", encoded.text);
+      if (mask >= first) mask -= lost;
+    }
+    encoded.ids.erase(gap, gap + static_cast<std::ptrdiff_t>(lost));
+    encoded.cut = true;
+    return encoded;
   }
 
   /// Calls answer(group, batch, output, hidden states) for each group of texts. The hidden states of all layers are
@@ -169,9 +185,25 @@ struct Predictor::Impl {
     return sentencepiece && text.starts_with(kSpaceMark) ? text.substr(kSpaceMark.size()) : text;
   }
 
-  /// The `top_k` best tokens of each masked position, best first, without their sequences.
+  static int64_t fillers_of(const AnswerOptions& wish) { return wish.top_k.value_or(kDefaultFillers); }
+
+  /// The wanted tokens of one masked position, best first. `probabilities`: [V].
+  [[nodiscard]] std::vector<Filler> targets_of(const torch::Tensor& probabilities, const AnswerOptions& wish) const {
+    const torch::Tensor places =
+        torch::tensor(std::vector<int64_t>(wish.targets.begin(), wish.targets.end())).to(probabilities.device());
+    const auto [best, ids] =
+        probabilities.index_select(0, places).topk(std::min<int64_t>(fillers_of(wish), std::ssize(wish.targets)));
+    const torch::Tensor scores = best.to(torch::kCPU), tokens = places.index_select(0, ids).to(torch::kCPU);
+    const auto score = scores.accessor<float, 1>();
+    const auto token = tokens.accessor<int64_t, 1>();
+    std::vector<Filler> list;
+    for (int64_t i = 0; i < scores.size(0); ++i) list.push_back({score[i], token[i], word(token[i]), /*sequence=*/{}});
+    return list;
+  }
+
+  /// The best tokens of each masked position, best first, without their sequences. `wishes`: of each position.
   [[nodiscard]] std::vector<std::vector<Filler>> fill(const PackedBatch& batch, const torch::Tensor& hidden_states,
-                                                      int64_t top_k) const {
+                                                      const std::vector<const AnswerOptions*>& wishes) const {
     std::vector<std::vector<Filler>> fillers;
     for (const torch::Tensor& rows : batch.masked_positions.split(kMaskedRows)) {
       // The vocabulary may be smaller than the table of the model; the other rows are padding.
@@ -179,15 +211,23 @@ struct Predictor::Impl {
           heads->predictions->forward(hidden_states.index_select(0, rows), encoder.word_embeddings())
               .narrow(-1, 0, tokenizer->vocabulary().size());
       const torch::Tensor probabilities = logits.to(torch::kFloat).softmax(-1);
-      const auto [best, ids] = probabilities.topk(std::min(top_k, probabilities.size(-1)), -1);
+      const std::span<const AnswerOptions* const> of_rows =
+          std::span(wishes).subspan(fillers.size(), static_cast<size_t>(probabilities.size(0)));
+      int64_t most = 1;  // of all rows, so that one search and two copies from the device serve them
+      for (const AnswerOptions* wish : of_rows) most = std::max(most, fillers_of(*wish));
+      const auto [best, ids] = probabilities.topk(std::min(most, probabilities.size(-1)), -1);
       const torch::Tensor scores = best.to(torch::kCPU), tokens = ids.to(torch::kCPU);
       const auto score = scores.accessor<float, 2>();
       const auto token = tokens.accessor<int64_t, 2>();
       for (int64_t row = 0; row < scores.size(0); ++row) {
+        const AnswerOptions& wish = *of_rows[static_cast<size_t>(row)];
         std::vector<Filler>& list = fillers.emplace_back();
-        for (int64_t i = 0; i < scores.size(1); ++i) {
-          list.push_back({score[row][i], token[row][i], word(token[row][i]), /*sequence=*/{}});
+        if (!wish.targets.empty()) {
+          list = targets_of(probabilities[row], wish);
+          continue;
         }
+        for (int64_t i = 0; i < std::min(fillers_of(wish), scores.size(1)); ++i)
+          list.push_back({score[row][i], token[row][i], word(token[row][i]), /*sequence=*/{}});
       }
     }
     return fillers;
@@ -228,10 +268,11 @@ torch::Tensor pooled(const torch::Tensor& states, Pooling pooling) {
 /// Puts the fillers into the text: the next `fillers` are those of the masks of `text`, in their order.
 MaskFilling filling_of(const std::string& text, std::vector<std::vector<Filler>>::iterator& fillers) {
   MaskFilling result{.text = text, .masks = {}};
-  for (size_t place = text.find(kMask); place != std::string::npos; place = text.find(kMask, place + kMask.size())) {
+  for (size_t place = text.find(kMaskWord); place != std::string::npos;
+       place = text.find(kMaskWord, place + kMaskWord.size())) {
     for (Filler& filler : *fillers) {
       filler.sequence = text;
-      filler.sequence.replace(place, kMask.size(), filler.token_str);
+      filler.sequence.replace(place, kMaskWord.size(), filler.token_str);
     }
     result.masks.push_back(std::move(*fillers++));
   }
@@ -256,12 +297,14 @@ const BertConfig& Predictor::config() const { return impl_->encoder.config(); }
 
 const Tokenizer& Predictor::tokenizer() const { return *impl_->tokenizer; }
 
-EncodedText Predictor::encode(Task task, std::string text) const {
-  return impl_->encode(task, std::move(text), /*index=*/0);
+EncodedText Predictor::encode(Task task, std::string text, const AnswerOptions& options) const {
+  return impl_->encode(task, std::move(text), options, /*index=*/0);
 }
 
-std::vector<MaskFilling> Predictor::fill_mask(std::span<const EncodedText> texts, int64_t top_k) const {
-  TORCH_CHECK(top_k > 0, "fill_mask: top_k must be 1 or more, got ", top_k, ".");
+std::vector<MaskFilling> Predictor::fill_mask(std::span<const EncodedText> texts) const {
+  for (const EncodedText& text : texts)
+    TORCH_CHECK(text.options.top_k.value_or(1) > 0, "fill_mask: top_k must be 1 or more, got ", *text.options.top_k,
+                ".");
   if (!impl_->fills_masks) {
     throw DataError(impl_->name +
                     ": is an encoder without cls.predictions, the head that fills masks; it has features only");
@@ -269,8 +312,11 @@ std::vector<MaskFilling> Predictor::fill_mask(std::span<const EncodedText> texts
   std::vector<MaskFilling> fillings(texts.size());
   impl_->for_each_group(texts, /*all_layers=*/false,
                         [&](const Group& group, const PackedBatch& batch, const BertModelOutput& output, const auto&) {
+                          std::vector<const AnswerOptions*> wishes;
+                          for (const size_t index : group)
+                            wishes.insert(wishes.end(), texts[index].masks.size(), &texts[index].options);
                           std::vector<std::vector<Filler>> fillers =
-                              impl_->fill(batch, output.last_hidden_state, top_k);
+                              impl_->fill(batch, output.last_hidden_state, wishes);
                           auto next = fillers.begin();
                           for (const size_t index : group) fillings[index] = filling_of(texts[index].text, next);
                         });
@@ -337,7 +383,7 @@ std::vector<std::string> Predictor::tokens(const std::string& text) const {
 }
 
 std::vector<MaskFilling> Predictor::fill_mask(const std::vector<std::string>& texts, int64_t top_k) const {
-  return fill_mask(impl_->encode_all(Task::kFillMask, texts), top_k);
+  return fill_mask(impl_->encode_all(Task::kFillMask, texts, {.top_k = top_k}));
 }
 
 MaskFilling Predictor::fill_mask(const std::string& text, int64_t top_k) const {

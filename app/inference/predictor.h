@@ -11,10 +11,12 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "app/inference/answer_options.h"
 #include "app/inference/encoded_text.h"
 #include "app/inference/pretrained.h"
 #include "data/config.h"
@@ -26,6 +28,7 @@ struct PredictorOptions {
   c10::ScalarType dtype = c10::kFloat;  // of weights and computation: kFloat, kBFloat16 or kHalf
   int64_t batch_size = 32;              // texts that are computed together at most, 1 or more
   int64_t batch_tokens = 4096;          // tokens that are computed together at most, 1 or more; a longer text is alone
+  std::optional<LongTexts> long_texts = {};  // empty: refuse for features and masks, truncate for fine-tuned models
   bool int8 = false;  // the encoder's products are of bytes; with dtype kFloat, on the CPU: Note [Products of bytes]
 
   /// True if weights stay as they are loaded. to() would copy those of query, key and value all the same.
@@ -110,8 +113,9 @@ class Predictor {
 
   /// The text for the functions below, which then tokenize nothing. Throws TextError with index 0 for a text that
   /// `task` has no answer for.
-  [[nodiscard]] EncodedText encode(Task task, std::string text) const;
-  [[nodiscard]] std::vector<MaskFilling> fill_mask(std::span<const EncodedText> texts, int64_t top_k = 5) const;
+  [[nodiscard]] EncodedText encode(Task task, std::string text, const AnswerOptions& options = {}) const;
+  /// The fillers that the options of each text ask for.
+  [[nodiscard]] std::vector<MaskFilling> fill_mask(std::span<const EncodedText> texts) const;
   [[nodiscard]] std::vector<Features> features(std::span<const EncodedText> texts) const;
   [[nodiscard]] std::vector<at::Tensor> embed(std::span<const EncodedText> texts,
                                               const EmbeddingOptions& options = {}) const;

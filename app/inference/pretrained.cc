@@ -25,7 +25,7 @@ std::optional<TaskDataConfig> published_task_data(const ModelDescription& model)
   if (kind_of_task(model.task) != TaskKind::kQuestionAnswering) return std::nullopt;
   constexpr int64_t kMaxSequenceLength = 384;  // of Google's and transformers' recipes for SQuAD
   TaskDataConfig data;
-  data.max_seq_length = std::min(kMaxSequenceLength, model.config.max_position_embeddings);
+  data.max_seq_length = std::min(kMaxSequenceLength, most_tokens(model));
   const int64_t third = std::max<int64_t>(1, data.max_seq_length / 3);
   data.doc_stride = std::min(data.doc_stride, third);
   data.max_query_length = std::min(data.max_query_length, third);
@@ -44,7 +44,8 @@ Pretrained complete(Pretrained result) {
     result.tokenizer = std::make_shared<SentencePieceTokenizer>(model.tokenizer_model, result.name);
   } else {
     model.tokenizer.match_special_tokens = true;
-    result.tokenizer = std::make_shared<WordPieceTokenizer>(Vocabulary(model.vocabulary, result.name), model.tokenizer);
+    result.tokenizer = std::make_shared<WordPieceTokenizer>(
+        Vocabulary(model.vocabulary, result.name, model.added_tokens), model.tokenizer);
   }
   return result;
 }
@@ -75,7 +76,10 @@ Pretrained load_foreign(const ForeignFormat& format, const ModelSource& model,
         source.path +
         ": has no tokenizer: neither vocab.txt nor tokenizer.json; `bert convert --vocab` adds a vocabulary");
   }
-  return complete({.name = source.path, .model = std::move(source.model), .weights = read_tensors(source.tensors)});
+  return complete({.name = source.path,
+                   .model = std::move(source.model),
+                   .weights = read_tensors(source.tensors),
+                   .unread = std::move(source.report.unexpected)});
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -116,11 +120,12 @@ Pretrained load_export(const std::string& file) {
 }  // namespace
 
 TaskDataConfig text_settings(const ModelDescription& model) {
-  const int64_t positions = model.config.max_position_embeddings;
+  const int64_t most = most_tokens(model);
   std::optional<TaskDataConfig> given = model.task_data ? model.task_data : published_task_data(model);
   TaskDataConfig settings = given.value_or(TaskDataConfig());
-  if (!given) settings.max_seq_length = positions;
-  settings.max_seq_length = std::min(settings.max_seq_length, positions);
+  if (!given) settings.max_seq_length = most;
+  settings.max_seq_length = std::min(settings.max_seq_length, most);
+  settings.cut_at_begin = model.cut_at_begin;
   return settings;
 }
 
@@ -130,6 +135,7 @@ Pretrained load_pretrained(const ModelSource& source, WeightsKind weights,
   const std::string name = source.path.string();
   std::error_code unseen;  // load_export() says what is wrong with such a path
   const ForeignFormat* const format = foreign_format_of(name);
+  if (format == nullptr) refuse_other_weights(name);
   Pretrained result = format != nullptr ? load_foreign(*format, source, note)
                       : std::filesystem::is_directory(source.path, unseen)
                           ? load_checkpoint(name, weights, note, progress)

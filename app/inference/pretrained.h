@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/config/model_description.h"
@@ -28,10 +29,11 @@ struct Pretrained {
   StateDict weights = StateDict();
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // [MASK] and its like in a text are those tokens
   bool averaged = false;                                 // `weights` are the moving averages of a run
+  std::vector<std::string> unread = {};  // tensors of another program's file that have no place in the model
 };
 
 /// The settings with which texts for a fine-tuned model are tokenized and cut: those of its run, else of the published
-/// recipes for questions, else all positions of the model. Never more tokens than the model has positions.
+/// recipes for questions, else all tokens that the model takes. Never more than most_tokens().
 TaskDataConfig text_settings(const ModelDescription& model);
 
 /// A model on the disk. A path alone is one, untrusted.

@@ -14,10 +14,10 @@
 namespace bert {
 namespace {
 
-using Model = std::variant<BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering,
-                           BertForMultipleChoice>;
+using AnyTaskModel = std::variant<BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering,
+                                  BertForMultipleChoice>;
 
-Model model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs) {
+AnyTaskModel model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs) {
   switch (kind) {
     case TaskKind::kTokenClassification:
       return BertForTokenClassification(config, num_outputs);

@@ -1,19 +1,20 @@
 #include "app/inference/task_predictor.h"
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numeric>
+#include <optional>
 #include <span>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "app/tasks/answer_decoding.h"
 #include "data/io/error.h"
 #include "data/loader/task_loader.h"
+#include "data/text/unicode.h"
 
 namespace bert {
 namespace {
@@ -32,21 +33,6 @@ int64_t characters_of(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0U) != 0x80U; });
 }
 
-/// The characters of `text` where each of its words begins.
-std::vector<int64_t> begins_of(std::string_view text, const std::vector<std::string>& words) {
-  std::vector<int64_t> begins;
-  int64_t characters = 0;
-  size_t byte = 0;
-  for (const std::string& word : words) {
-    const size_t begin = text.find(word, byte);
-    characters += characters_of(text.substr(byte, begin - byte));
-    begins.push_back(characters);
-    characters += characters_of(word);
-    byte = begin + word.size();
-  }
-  return begins;
-}
-
 /// The definition of the model's task, with its labels.
 TaskDefinition definition_of(const Pretrained& pretrained) {
   TaskDefinition task = task_definition(pretrained.model.task);
@@ -54,34 +40,38 @@ TaskDefinition definition_of(const Pretrained& pretrained) {
   return task;
 }
 
-/// The words of a text of token classification.
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
-}
-
-TaskExamples examples_of(const TaskDefinition& task, std::span<const TaskInput> inputs) {
+/// The input as the only example of the task.
+TaskExamples example_of(const TaskDefinition& task, const TaskInput& input) {
   TaskExamples examples;
   examples.task = task;
-  for (const TaskInput& input : inputs) {
-    if (task.kind == TaskKind::kTokenClassification) {
-      examples.sentences.emplace_back().words = words_of(input.text);
-    } else if (task.kind == TaskKind::kQuestionAnswering) {
-      SquadParagraph& paragraph = examples.squad.paragraphs.emplace_back();
-      paragraph.context = input.text;
-      paragraph.words = split_squad_words(input.text);
-      if (paragraph.words.empty()) throw DataError("question-answering: a context has no words");
-      SquadQuestion& question = examples.squad.questions.emplace_back();
-      question.id = std::to_string(examples.squad.questions.size());
-      question.text = input.second;
-      question.paragraph = static_cast<int32_t>(examples.squad.paragraphs.size() - 1);
-    } else {
-      TextExample& example = examples.texts.emplace_back();
-      example.text = input.text;
-      example.text_pair = input.second;
-    }
+  if (task.kind == TaskKind::kTokenClassification) {
+    examples.sentences.emplace_back().text = input.text;
+  } else if (task.kind == TaskKind::kQuestionAnswering) {
+    SquadParagraph& paragraph = examples.squad.paragraphs.emplace_back();
+    paragraph.context = input.text;
+    paragraph.words = split_squad_words(input.text);
+    if (paragraph.words.empty()) throw DataError("question-answering: a context has no words");
+    examples.squad.questions.emplace_back().text = input.second;
+  } else {
+    TextExample& example = examples.texts.emplace_back();
+    example.text = input.text;
+    example.text_pair = input.second;
   }
   return examples;
+}
+
+/// Gives the words their parts of the text.
+void put_words(std::string_view text, std::vector<WordLabel>& words) {
+  size_t byte = 0;
+  int64_t character = 0;
+  const auto go_to = [&](int64_t wanted) {
+    for (; character < wanted; ++character) byte += static_cast<size_t>(decode_utf8(text.substr(byte)).bytes);
+    return byte;
+  };
+  for (WordLabel& word : words) {
+    const size_t begin = go_to(word.begin), end = go_to(word.end);
+    word.word = text.substr(begin, end - begin);
+  }
 }
 
 /// The features of all inputs.
@@ -132,27 +122,48 @@ std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& f
 
 TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOptions& options)
     : options_(options),
+      multi_label_(pretrained.model.multi_label),
       config_(text_settings(pretrained.model)),
       tokenizer_(pretrained.tokenizer),
       model_(pretrained, options) {
   task_ = definition_of(pretrained);
 }
 
-EncodedInput TaskPredictor::encode(TaskInput input) const {
+EncodedInput TaskPredictor::encode(TaskInput input, const AnswerOptions& options) const {
+  EncodedInput encoded;
+  TaskFeatures& features = encoded.features;
   try {
-    TaskFeatures features =
-        make_features(examples_of(task_, {&input, 1}), *tokenizer_, config_, /*for_training=*/false);
-    return {.input = std::move(input), .features = std::move(features)};
+    features = make_features(example_of(task_, input), *tokenizer_, config_, /*for_training=*/false);
   } catch (const DataError& error) {
     throw TextError(0, error.what());
   }
+  const std::optional<LongTexts> wish = options.long_texts ? options.long_texts : options_.long_texts;
+  const bool too_long = features.cut > 0 || features.sequences.size() > 1;
+  if (too_long && wish == LongTexts::kRefuse) {
+    const bool question = features.cut > 0 && kind() == TaskKind::kQuestionAnswering;
+    throw TextError(
+        0, fmt::format("the {} has more than {} tokens, which the model reads{}; shorten it",
+                       question ? "question" : "text", question ? config_.max_query_length : config_.max_seq_length,
+                       question ? "" : " at once"));
+  }
+  if (wish == LongTexts::kTruncate) {
+    features.sequences.resize(std::min<size_t>(features.sequences.size(), 1));
+    features.windows.resize(std::min<size_t>(features.windows.size(), 1));
+    encoded.cut = too_long;
+  } else {
+    encoded.cut = features.cut > 0;
+  }
+  encoded.input = std::move(input);
+  encoded.options = options;
+  return encoded;
 }
 
-std::vector<EncodedInput> TaskPredictor::encode_all(const std::vector<TaskInput>& inputs) const {
+std::vector<EncodedInput> TaskPredictor::encode_all(const std::vector<TaskInput>& inputs,
+                                                    const AnswerOptions& options) const {
   std::vector<EncodedInput> all;
   for (const TaskInput& input : inputs) {
     try {
-      all.push_back(encode(input));
+      all.push_back(encode(input, options));
     } catch (const TextError& error) {
       throw TextError(all.size(), error.reason);
     }
@@ -164,99 +175,149 @@ std::vector<float> TaskPredictor::logits_of(const TaskFeatures& features) const 
   return task_logits(model_, features, /*choices=*/1, options_);
 }
 
-std::vector<std::vector<LabelScore>> TaskPredictor::classify(const std::vector<TaskInput>& inputs,
-                                                             int64_t top_k) const {
-  return classes_of(encode_all(inputs), top_k);
+std::vector<TextScores> TaskPredictor::classify(const std::vector<TaskInput>& inputs,
+                                                const AnswerOptions& options) const {
+  return classes_of(encode_all(inputs, options));
 }
 
-std::vector<std::vector<WordLabel>> TaskPredictor::tag(const std::vector<TaskInput>& inputs) const {
-  return tags_of(encode_all(inputs));
+std::vector<TaggedText> TaskPredictor::tag(const std::vector<TaskInput>& inputs, const AnswerOptions& options) const {
+  return tags_of(encode_all(inputs, options));
 }
 
 std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answer(const std::vector<TaskInput>& inputs,
-                                                                int64_t top_k) const {
-  return answers_of(encode_all(inputs), top_k);
+                                                                const AnswerOptions& options) const {
+  return answers_of(encode_all(inputs, options));
 }
 
-std::vector<std::vector<LabelScore>> TaskPredictor::classes_of(std::span<const EncodedInput> inputs,
-                                                               int64_t top_k) const {
+/// The scores of one text. Source: transformers' text_classification.py (TextClassificationPipeline.postprocess).
+TextScores TaskPredictor::scores_of(std::span<const float> logits, const AnswerOptions& options) const {
+  FunctionToApply function = options.function_to_apply;
+  const bool numbers = task_.kind == TaskKind::kRegression;
+  if (function == FunctionToApply::kDefault) {
+    function = numbers ? FunctionToApply::kNone : multi_label_ ? FunctionToApply::kSigmoid : FunctionToApply::kSoftmax;
+  }
+  std::vector<double> values(logits.begin(), logits.end());
+  if (function == FunctionToApply::kSoftmax) values = softmax(logits);
+  if (function == FunctionToApply::kSigmoid) {
+    for (double& value : values) value = 1 / (1 + std::exp(-value));
+  }
+  TextScores result;
+  for (size_t i = 0; i < values.size(); ++i)
+    result.scores.push_back({.label = task_.labels.empty() ? "" : task_.labels.at(i), .score = values[i]});
+  if (numbers) {
+    result.form = TextScores::Form::kNumbers;
+    return result;
+  }
+  std::stable_sort(result.scores.begin(), result.scores.end(),
+                   [](const auto& x, const auto& y) { return x.score > y.score; });
+  const auto all = std::ssize(result.scores);
+  const int64_t top_k = options.top_k.value_or(multi_label_ ? all : 1);
+  result.form = top_k > 1 || multi_label_ ? TextScores::Form::kList : TextScores::Form::kBest;
+  result.scores.resize(static_cast<size_t>(std::min(all, top_k)));
+  return result;
+}
+
+std::vector<TextScores> TaskPredictor::classes_of(std::span<const EncodedInput> inputs) const {
   const std::vector<float> logits = logits_of(joined(task_, inputs));
   const size_t columns = logits.size() / std::max<size_t>(1, inputs.size());
-  std::vector<std::vector<LabelScore>> answers;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto row = std::span(logits).subspan(i * columns, columns);
-    std::vector<LabelScore>& scores = answers.emplace_back();
-    if (task_.kind == TaskKind::kRegression) {
-      scores.push_back({.label = {}, .score = static_cast<double>(row[0])});
-      continue;
-    }
-    const std::vector<double> probabilities = softmax(row);
-    for (size_t label = 0; label < columns; ++label)
-      scores.push_back({.label = task_.labels.at(label), .score = probabilities[label]});
-    std::stable_sort(scores.begin(), scores.end(), [](const auto& x, const auto& y) { return x.score > y.score; });
-    scores.resize(std::min(scores.size(), static_cast<size_t>(top_k)));
-  }
+  std::vector<TextScores> answers;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    answers.push_back(scores_of(std::span(logits).subspan(i * columns, columns), inputs[i].options));
   return answers;
 }
 
-std::vector<std::vector<WordLabel>> TaskPredictor::tags_of(std::span<const EncodedInput> inputs) const {
-  const TaskFeatures features = joined(task_, inputs);
-  const std::vector<float> logits = logits_of(features);
-  const std::vector<int64_t> offsets = features.logit_offsets();
+/// The tokens of the text with their probabilities. `logits`: of the sequences of the input.
+std::vector<TaggedToken> TaskPredictor::tokens_of(const EncodedInput& input, std::span<const float> logits) const {
+  const std::vector<int64_t> offsets = input.features.logit_offsets();
   const size_t columns = task_.labels.size();
-  std::vector<std::vector<WordLabel>> answers(inputs.size());
-  std::vector<std::vector<std::string>> words;
-  std::vector<std::vector<int64_t>> begins;
-  for (const EncodedInput& each : inputs) {
-    words.push_back(words_of(each.input.text));
-    begins.push_back(begins_of(each.input.text, words.back()));
-  }
-  for (size_t i = 0; i < features.sequences.size(); ++i) {
-    const TaskSequence& sequence = features.sequences[i];
-    const auto example = static_cast<size_t>(sequence.example);
-    for (size_t token = 0; token < sequence.token_words.size(); ++token) {
-      if (sequence.token_words[token] < 0) continue;
-      const auto word = static_cast<size_t>(sequence.token_words[token]);
-      const size_t first = static_cast<size_t>(offsets[i]) + token * columns;
-      const std::vector<double> probabilities = softmax(std::span(logits).subspan(first, columns));
-      const auto best = std::max_element(probabilities.begin(), probabilities.end());
-      const std::string& text = words[example][word];
-      answers[example].push_back({.word = text,
-                                  .label = task_.labels.at(static_cast<size_t>(best - probabilities.begin())),
-                                  .score = *best,
-                                  .begin = begins[example][word],
-                                  .end = begins[example][word] + characters_of(text)});
+  const std::string_view text = input.input.text;
+  std::vector<TaggedToken> tokens;
+  std::vector<TextSpan> spans;
+  for (size_t i = 0; i < input.features.sequences.size(); ++i) {
+    const TaskSequence& sequence = input.features.sequences[i];
+    for (size_t token = 1; token + 1 < sequence.input_ids.size(); ++token) {  // without [CLS] and [SEP]
+      const int32_t id = sequence.input_ids[token];
+      const TextSpan span = sequence.token_spans[token];
+      const std::string part(text.substr(static_cast<size_t>(span.begin), static_cast<size_t>(span.end - span.begin)));
+      const std::string decoded = tokenizer_->decode({id});
+      tokens.push_back({.index = static_cast<int64_t>(token),
+                        .piece = id == tokenizer_->vocabulary().unk_id() ? part : tokenizer_->vocabulary().token(id),
+                        .text = decoded.empty() ? part : decoded,
+                        .begins_word = sequence.token_words[token] >= 0,
+                        .scores = softmax(logits.subspan(static_cast<size_t>(offsets[i]) + token * columns, columns))});
+      spans.push_back(span);
     }
+  }
+  const std::vector<TextSpan> characters = character_spans(text, spans);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i].begin = characters[i].begin;
+    tokens[i].end = characters[i].end;
+  }
+  return tokens;
+}
+
+std::vector<TaggedText> TaskPredictor::tags_of(std::span<const EncodedInput> inputs) const {
+  const std::vector<float> logits = logits_of(joined(task_, inputs));
+  std::vector<TaggedText> answers;
+  size_t begin = 0;
+  for (const EncodedInput& input : inputs) {
+    const auto size = static_cast<size_t>(input.features.logit_offsets().back());
+    const std::vector<TaggedToken> tokens = tokens_of(input, std::span(logits).subspan(begin, size));
+    begin += size;
+    TaggedText& answer = answers.emplace_back();
+    answer.entities = group_entities(tokens, task_.labels, input.options.aggregation, input.options.ignore_labels);
+    for (const TaggedToken& token : tokens) {
+      if (token.begins_word) {
+        const size_t best = best_of(token.scores);
+        answer.words.push_back(
+            {.word = {}, .label = task_.labels[best], .score = token.scores[best], .begin = token.begin});
+      }
+      answer.words.back().end = token.end;
+    }
+    put_words(input.input.text, answer.words);
   }
   return answers;
 }
 
-std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answers_of(std::span<const EncodedInput> inputs,
-                                                                    int64_t top_k) const {
-  std::vector<TaskInput> asked;
-  for (const EncodedInput& each : inputs) asked.push_back(each.input);
-  const TaskExamples examples = examples_of(task_, asked);
-  const TaskFeatures features = joined(task_, inputs);
+std::vector<ExtractedAnswer> TaskPredictor::answers_of(const EncodedInput& input, std::span<const float> logits) const {
+  const AnswerOptions& options = input.options;
+  const int64_t top_k = options.top_k.value_or(1);
   TaskDataConfig config = config_;
   config.n_best_size = std::max(config.n_best_size, top_k);
-  std::vector<std::vector<ExtractedAnswer>> answers;
-  for (const QuestionAnswers& found : decode_answers(examples, features, logits_of(features), *tokenizer_, config)) {
-    const std::string& text = found.at_threshold(config.null_score_diff_threshold);
-    const std::string_view context = asked[answers.size()].text;
-    std::vector<ExtractedAnswer>& best = answers.emplace_back();
-    best.push_back({.answer = text});
-    for (const ScoredSpan& span : found.n_best) {
-      const ExtractedAnswer answer = {.answer = span.text,
-                                      .score = span.probability,
-                                      .begin = characters_of(context.substr(0, static_cast<size_t>(span.begin))),
-                                      .end = characters_of(context.substr(0, static_cast<size_t>(span.end)))};
-      if (span.text == text) {
-        best[0] = answer;
-      } else {
-        best.push_back(answer);
-      }
+  config.max_answer_length = options.max_answer_len.value_or(config.max_answer_length);
+  TaskDefinition task = task_;
+  task.no_answers = options.handle_impossible_answer.value_or(task.no_answers);
+  const QuestionAnswers found = decode_answers(example_of(task, input.input), input.features, logits, *tokenizer_,
+                                               config, WithoutCandidate::kAnySpan)
+                                    .front();
+  const std::string& text = found.at_threshold(config.null_score_diff_threshold);
+  const std::string_view context = input.input.text;
+  std::vector<ExtractedAnswer> best = {{.answer = ""}};
+  for (const ScoredSpan& span : found.n_best) {
+    const auto begin = static_cast<size_t>(span.begin), end = static_cast<size_t>(span.end);
+    const ExtractedAnswer answer = {.answer = std::string(context.substr(begin, end - begin)),
+                                    .score = span.probability,
+                                    .span_probability = span.span_probability,
+                                    .begin = characters_of(context.substr(0, begin)),
+                                    .end = characters_of(context.substr(0, end))};
+    if (span.text == text) {
+      best[0] = answer;
+    } else {
+      best.push_back(answer);
     }
-    best.resize(std::min(best.size(), static_cast<size_t>(top_k)));
+  }
+  best.resize(std::min(best.size(), static_cast<size_t>(top_k)));
+  return best;
+}
+
+std::vector<std::vector<ExtractedAnswer>> TaskPredictor::answers_of(std::span<const EncodedInput> inputs) const {
+  const std::vector<float> logits = logits_of(joined(task_, inputs));
+  std::vector<std::vector<ExtractedAnswer>> answers;
+  size_t begin = 0;
+  for (const EncodedInput& input : inputs) {
+    const auto size = static_cast<size_t>(input.features.logit_offsets().back());
+    answers.push_back(answers_of(input, std::span(logits).subspan(begin, size)));
+    begin += size;
   }
   return answers;
 }

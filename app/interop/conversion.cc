@@ -71,11 +71,12 @@ ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
   std::shared_ptr<const SafetensorsFile> averages;
   if (!raw_weights && manifest.contains(kOptimizerFile))
     averages = std::make_shared<const SafetensorsFile>(directory + "/" + kOptimizerFile);
-  const auto tensors = own_tensors(std::make_shared<const SafetensorsFile>(directory + "/" + kModelFile), averages);
+  std::vector<TensorSource> tensors =
+      own_tensors(std::make_shared<const SafetensorsFile>(directory + "/" + kModelFile), averages);
   const Objective objective = source.model.objective;
   take_tensors(source, tensors);
   source.model.objective = objective;
-  if (!source.model.task.empty()) take_head(source, tensors);
+  if (!source.model.task.empty()) take_task(source, tensors);
   return source;
 }
 

@@ -30,17 +30,53 @@ constexpr int64_t kMostPadding = 1023;
 
 using TensorsByName = std::map<std::string, TensorSource>;
 
-/// The name in today's transformers of a tensor with an older name, or of a bare encoder.
+constexpr const char* kClassifier = "classifier";
+constexpr const char* kAnswers = "qa_outputs";
+
+void replace_end(std::string& name, std::string_view old_end, std::string_view new_end) {
+  if (name.ends_with(old_end)) name.replace(name.size() - old_end.size(), old_end.size(), new_end);
+}
+
+/// The name in today's transformers of a tensor with an older name, of a bare encoder, or of Google's head of a task.
 std::string modern_name(std::string name) {
-  const auto replace_end = [&](std::string_view old_end, std::string_view new_end) {
-    if (name.ends_with(old_end)) name.replace(name.size() - old_end.size(), old_end.size(), new_end);
-  };
-  replace_end("LayerNorm.gamma", "LayerNorm.weight");
-  replace_end("LayerNorm.beta", "LayerNorm.bias");
+  replace_end(name, "LayerNorm.gamma", "LayerNorm.weight");
+  replace_end(name, "LayerNorm.beta", "LayerNorm.bias");
+  constexpr std::pair<std::string_view, std::string_view> kHeads[] = {{"output_weights", "classifier.weight"},
+                                                                      {"output_bias", "classifier.bias"},
+                                                                      {"cls.squad.weight", "qa_outputs.weight"},
+                                                                      {"cls.squad.bias", "qa_outputs.bias"}};
+  for (const auto& [google, modern] : kHeads) {
+    if (name == google) return std::string(modern);
+  }
   for (const char* part : {"embeddings.", "encoder.", "pooler."}) {
     if (name.starts_with(part)) return "bert." + name;
   }
   return name;
+}
+
+/// The text before BERT's own names, such as "module."; "" if there is none.
+std::string prefix_of(const std::vector<TensorSource>& found) {
+  constexpr std::string_view kWords = "embeddings.word_embeddings.weight", kEncoder = "bert.";
+  std::string prefix;
+  for (const TensorSource& tensor : found) {
+    if (!tensor.name.ends_with(kWords)) continue;
+    prefix = tensor.name.substr(0, tensor.name.size() - kWords.size());
+    replace_end(prefix, kEncoder, "");
+    if (prefix.empty()) return prefix;
+  }
+  return prefix;
+}
+
+/// True for what DistributedDataParallel, torch.compile and Lightning put before the names of a model.
+bool is_of_wrappers(std::string_view prefix) {
+  while (!prefix.empty()) {
+    const size_t before = prefix.size();
+    for (const std::string_view wrapper : {"module.", "_orig_mod.", "model."}) {
+      if (prefix.starts_with(wrapper)) prefix.remove_prefix(wrapper.size());
+    }
+    if (prefix.size() == before) return false;
+  }
+  return true;
 }
 
 /// True for buffers that old versions of transformers saved beside the weights.
@@ -48,15 +84,13 @@ bool is_buffer(const std::string& name) {
   return name == "bert.embeddings.position_ids" || name == "bert.embeddings.token_type_ids";
 }
 
-TensorsByName by_modern_name(const std::string& path, std::vector<TensorSource> found) {
+TensorsByName by_name(const std::string& path, std::vector<TensorSource> found) {
   TensorsByName tensors;
   for (TensorSource& tensor : found) {
-    const std::string before = tensor.name;
-    tensor.name = modern_name(before);
     const std::string name = tensor.name;
     if (!tensors.emplace(name, std::move(tensor)).second) {
-      throw DataError(fmt::format("{}: tensor {}: is there twice, also under another name of {}; expected one value",
-                                  path, before, name));
+      throw DataError(
+          fmt::format("{}: tensor {}: is there twice, also under another name; expected one value", path, name));
     }
   }
   return tensors;
@@ -190,7 +224,7 @@ bool ForeignCheckpoint::has(BertPart part) const {
 }
 
 void take_tensors(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found) {
-  TensorsByName tensors = by_modern_name(checkpoint.path, std::move(found));
+  TensorsByName tensors = by_name(checkpoint.path, std::move(found));
   tie(checkpoint, tensors, kDecoderWeight, kWordEmbeddings);
   tie(checkpoint, tensors, kDecoderBias, kPredictionBias);
   const std::vector<BertParameter> parameters = bert_parameters(checkpoint.model.config);
@@ -216,8 +250,86 @@ void take_tensors(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found
     (is_buffer(name) ? checkpoint.report.ignored : checkpoint.report.unexpected).push_back(name);
 }
 
-void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found) {
-  const TaskKind kind = task_definition(checkpoint.model.task).kind;
+void use_modern_names(const std::string& path, std::vector<TensorSource>& found) {
+  const std::string prefix = prefix_of(found);
+  if (!is_of_wrappers(prefix)) {
+    throw DataError(fmt::format(
+        "{}: the names of its tensors begin with {}, as in {}bert.embeddings.word_embeddings.weight; expected names of "
+        "BERT, or the prefixes module., _orig_mod. and model. of wrappers. Save the BERT that is inside",
+        path, prefix, prefix));
+  }
+  for (TensorSource& tensor : found) {
+    if (tensor.name.starts_with(prefix)) tensor.name.erase(0, prefix.size());
+    tensor.name = modern_name(std::move(tensor.name));
+  }
+}
+
+namespace {
+
+const TensorSource* find_tensor(const std::vector<TensorSource>& found, const std::string& name) {
+  const auto tensor =
+      std::find_if(found.begin(), found.end(), [&](const TensorSource& each) { return each.name == name; });
+  return tensor == found.end() ? nullptr : &*tensor;
+}
+
+/// True for labels such as B-PER and I-PER.
+bool are_of_entities(const std::vector<std::string>& labels) {
+  return std::any_of(labels.begin(), labels.end(),
+                     [](const std::string& label) { return label.starts_with("B-") || label.starts_with("I-"); });
+}
+
+/// The task whose head is among the tensors; "" if none is.
+std::string task_in(const ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found) {
+  if (find_tensor(found, std::string(kAnswers) + ".weight") != nullptr) return "squad-v1";
+  if (find_tensor(found, std::string(kClassifier) + ".weight") == nullptr) return "";
+  const bool words = are_of_entities(checkpoint.model.labels) || !checkpoint.has(BertPart::kPooler);
+  return words ? "ner" : "text-classification";
+}
+
+/// Adds the head `name` of the task. Returns the number of its outputs.
+int64_t take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found, const std::string& name) {
+  int64_t rows = 0;
+  for (const char* part : {".weight", ".bias"}) {
+    const TensorSource* tensor = find_tensor(found, name + part);
+    if (tensor == nullptr)
+      throw DataError(fmt::format("{}: lacks tensor {}{}, the head of task {}", checkpoint.path, name, part,
+                                  checkpoint.model.task));
+    check_dtype(checkpoint.path, *tensor);
+    if (rows == 0) rows = tensor->shape.empty() ? 0 : tensor->shape.front();
+    std::vector<int64_t> shape = {rows};
+    if (tensor->name.ends_with("weight")) shape.push_back(checkpoint.model.config.hidden_size);
+    if (tensor->shape != shape || rows == 0) {
+      throw DataError(fmt::format("{}: tensor {}: has shape {}; expected {} by hidden_size", checkpoint.path,
+                                  tensor->name, shape_text(tensor->shape), shape_text(shape)));
+    }
+    checkpoint.tensors.push_back(*tensor);
+    checkpoint.report.loaded.push_back(tensor->name);
+    std::erase(checkpoint.report.unexpected, tensor->name);
+  }
+  return rows;
+}
+
+/// Gives the outputs of the head their names, as transformers' pipelines do.
+void name_outputs(ForeignCheckpoint& checkpoint, TaskKind kind, int64_t outputs) {
+  ModelDescription& model = checkpoint.model;
+  const auto labels = std::ssize(model.labels);
+  const bool answers = kind == TaskKind::kQuestionAnswering, choices = kind == TaskKind::kMultipleChoice;
+  if (answers || choices || (kind == TaskKind::kRegression && outputs == 1)) model.labels.clear();
+  const int64_t expected = answers ? 2 : choices ? 1 : model.labels.empty() ? outputs : labels;
+  if (outputs != expected)
+    throw DataError(fmt::format("{}: the head of task {} has {} outputs; expected {}, as the labels say",
+                                checkpoint.path, model.task, outputs, expected));
+  if (answers || choices || !model.labels.empty() || (kind == TaskKind::kRegression && outputs == 1)) return;
+  for (int64_t i = 0; i < outputs; ++i) model.labels.push_back(fmt::format("LABEL_{}", i));
+}
+
+}  // namespace
+
+void take_task(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found) {
+  ModelDescription& model = checkpoint.model;
+  if (model.task.empty()) model.task = task_in(checkpoint, found);
+  if (model.task.empty()) return model.labels.clear();
+  const TaskKind kind = task_definition(model.task).kind;
   const bool answers = kind == TaskKind::kQuestionAnswering;
   const bool pooler = !answers && kind != TaskKind::kTokenClassification;
   ImportReport& report = checkpoint.report;
@@ -229,30 +341,21 @@ void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& f
   std::copy_if(report.loaded.begin(), report.loaded.end(), std::back_inserter(report.unexpected), unfit);
   std::erase_if(report.loaded, unfit);
   report.missing.clear();  // the heads of pre-training
-  checkpoint.model.masked_token_head = false;
+  model.masked_token_head = false;
   if (pooler && !checkpoint.has(BertPart::kPooler))
-    throw DataError(checkpoint.path + ": lacks bert.pooler, which feeds the head of task " + checkpoint.model.task);
+    throw DataError(checkpoint.path + ": lacks bert.pooler, which feeds the head of task " + model.task);
+  const int64_t outputs = take_head(checkpoint, found, answers ? kAnswers : kClassifier);
+  name_outputs(checkpoint, kind, outputs);
+  // A single output without a problem_type is the logit of a yes, as in transformers' pipeline.
+  if (kind == TaskKind::kClassification && outputs == 1) model.multi_label = true;
+}
 
-  const auto labels = static_cast<int64_t>(checkpoint.model.labels.size());
-  const int64_t rows = answers ? 2 : labels > 0 ? labels : 1, hidden = checkpoint.model.config.hidden_size;
-  const std::string head = answers ? "qa_outputs" : "classifier";
-  const auto take = [&](const std::string& name, const std::vector<int64_t>& shape) {
-    const auto tensor =
-        std::find_if(found.begin(), found.end(), [&](const TensorSource& each) { return each.name == name; });
-    if (tensor == found.end())
-      throw DataError(
-          fmt::format("{}: lacks tensor {}, the head of task {}", checkpoint.path, name, checkpoint.model.task));
-    check_dtype(checkpoint.path, *tensor);
-    if (tensor->shape != shape) {
-      throw DataError(fmt::format("{}: tensor {}: has shape {}; expected {} by hidden_size and the labels",
-                                  checkpoint.path, name, shape_text(tensor->shape), shape_text(shape)));
-    }
-    checkpoint.tensors.push_back(*tensor);
-    report.loaded.push_back(name);
-    std::erase(report.unexpected, name);
-  };
-  take(head + ".weight", {rows, hidden});
-  take(head + ".bias", {rows});
+void take_all(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found, const ForeignOptions& options) {
+  use_modern_names(checkpoint.path, found);
+  take_tensors(checkpoint, found);
+  if (options.task_head) return take_task(checkpoint, found);
+  checkpoint.model.task.clear();
+  checkpoint.model.labels.clear();
 }
 
 void resize_vocabulary(ForeignCheckpoint& checkpoint, int64_t rows) {

@@ -1,7 +1,8 @@
 // A checkpoint of another program as the weights of a BertForPreTraining: the interface of all readers.
 //
-// A reader fills path and model, gives its tensors the names of transformers, and calls
-// take_tensors(). That function does the rest: older names, tied weights, padded vocabularies, shapes and the report.
+// A reader fills path and model, gives its tensors the names of transformers, and calls take_tensors(), and take_task()
+// where the head of a task is wanted. These functions do the rest: older names, prefixes, tied weights, padded
+// vocabularies, shapes and the report.
 #pragma once
 
 #include <cstdint>
@@ -49,10 +50,13 @@ struct ForeignCheckpoint {
   [[nodiscard]] bool has(BertPart part) const;
 };
 
-/// Sets tensors, objective, masked_token_head and report from `found`, tensors with the names of transformers in any
-/// order. Their `bytes` may be called several times, also by later functions; a result is valid until the next call for
+/// Gives the tensors the names of today's transformers: "gamma" and "beta" become "weight" and "bias", names of a bare
+/// encoder get "bert.", the heads of Google's run_classifier.py and run_squad.py become classifier and qa_outputs. The
+/// prefixes of wrappers (module., _orig_mod., model.) go. Throws DataError that names another prefix.
+void use_modern_names(const std::string& path, std::vector<TensorSource>& found);
+
+/// Sets tensors, objective, masked_token_head and report from `found`, tensors of use_modern_names() in any order. Their `bytes` may be called several times, also by later functions; a result is valid until the next call for
 /// any tensor. Keeps entries of the report that are there already.
-/// - "gamma" and "beta" become "weight" and "bias"; names without the prefix "bert." get it.
 /// - A decoder that repeats the word embeddings, and position ids, are ignored.
 /// - Up to 1,023 rows of padding are cut or added, so that the vocabulary has config.vocab_size rows.
 /// - A pooler without the sentence-pair head is left out (unexpected) if there is a masked-token head.
@@ -60,9 +64,14 @@ struct ForeignCheckpoint {
 /// of one name; for a wrong shape or dtype; and for a decoder that does not repeat the word embeddings.
 void take_tensors(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found);
 
-/// Adds the head of model.task from `found`, after take_tensors(), and moves heads of pre-training, and a pooler that
-/// the task's model has not, to the unexpected ones. Throws DataError if the head is missing, or not of the labels.
-void take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found);
+/// Adds the head of a task from `found`, tensors of use_modern_names(), after take_tensors(), and moves heads of
+/// pre-training, and a pooler that the task's model has not, to the unexpected ones. Without model.task, the tensors say
+/// the task; it stays "" if they are no head of a task. Outputs without labels get LABEL_0 and so on. Throws DataError if
+/// the head of model.task is missing, or not of the labels.
+void take_task(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found);
+
+/// use_modern_names(), take_tensors(), and take_task() if options.task_head; without it model.task and its labels go.
+void take_all(ForeignCheckpoint& checkpoint, std::vector<TensorSource> found, const ForeignOptions& options);
 
 /// Cuts or adds rows of padding, which are zeros, so that config.vocab_size is `rows`. Adds to the report. Throws
 /// DataError if tokens of the vocabulary would be cut, or for more than 1,023 rows.

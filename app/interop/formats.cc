@@ -1,9 +1,15 @@
 #include "app/interop/formats.h"
 
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
 #include "app/interop/files/torch_file.h"
 #include "app/interop/google.h"
 #include "app/interop/hugging_face.h"
 #include "app/interop/nvidia.h"
+#include "data/io/error.h"
 
 namespace bert {
 namespace {
@@ -21,6 +27,21 @@ const ForeignFormat* foreign_format_of(const std::string& path) {
     if (format.recognises(path)) return &format;
   }
   return nullptr;
+}
+
+void refuse_other_weights(const std::string& path) {
+  constexpr std::pair<const char*, const char*> kOthers[] = {
+      {"adapter_config.json",
+       "an adapter without its model; merge the two first, with merge_and_unload() and save_pretrained() of peft"},
+      {"tf_model.h5",
+       "weights of Keras; transformers saves model.safetensors after from_pretrained(..., from_tf=True)"},
+      {"flax_model.msgpack",
+       "weights of Flax; transformers saves model.safetensors after from_pretrained(..., from_flax=True)"}};
+  std::error_code unseen;
+  for (const auto& [file, what] : kOthers) {
+    if (std::filesystem::exists(std::filesystem::path(path) / file, unseen))
+      throw DataError(fmt::format("{}: has {}: {}", path, file, what));
+  }
 }
 
 }  // namespace bert

@@ -20,4 +20,8 @@ std::span<const ForeignFormat> foreign_formats();
 /// The format of `path`; nullptr if no format recognises it.
 const ForeignFormat* foreign_format_of(const std::string& path);
 
+/// Throws DataError for a directory of transformers whose weights are in a form that no format here reads: Keras, Flax, an
+/// adapter alone. Does nothing for other paths.
+void refuse_other_weights(const std::string& path);
+
 }  // namespace bert

@@ -35,7 +35,7 @@ struct Name {
 };
 
 /// The name in transformers of a variable, such as bert/encoder/layer_0/attention/self/query/kernel.
-Name modern_name(const std::string& variable) {
+Name name_of_variable(const std::string& variable) {
   const static std::map<std::string_view, std::string_view> kLast = {
       {"kernel", "weight"},
       {"gamma", "weight"},
@@ -70,7 +70,7 @@ std::vector<TensorSource> weights_of(const std::shared_ptr<const TensorBundle>& 
       ++left_out[last];
       continue;
     }
-    auto [name, transposed] = modern_name(tensor.name);
+    auto [name, transposed] = name_of_variable(tensor.name);
     const BundleTensor* const place = &tensor;
     TensorSource source{name, tensor.dtype, tensor.shape, [bundle, place] { return bundle->data(*place); }};
     if (transposed && tensor.shape.size() == 2) {
@@ -115,7 +115,7 @@ ForeignCheckpoint read_google(const std::string& path, const ForeignOptions& opt
   read_neighbours(checkpoint, directory.empty() ? "." : directory.string(), options.config);
   const auto bundle = std::make_shared<const TensorBundle>(prefix);
   bundle->verify();
-  take_tensors(checkpoint, weights_of(bundle, checkpoint.report));
+  take_all(checkpoint, weights_of(bundle, checkpoint.report), options);
   return checkpoint;
 }
 

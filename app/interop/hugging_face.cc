@@ -119,22 +119,14 @@ ForeignCheckpoint read_hugging_face(const std::string& path, const ForeignOption
   checkpoint.path = directory;
   ModelDescription& model = checkpoint.model;
   model = read_hugging_face_config(directory + "/" + kConfigFile);
-  HuggingFaceTokenizer tokenizer = read_hugging_face_tokenizer(directory);
-  if (!options.task_head) model.task.clear();
-  if (model.task.empty()) model.labels.clear();
-  model.vocabulary = std::move(tokenizer.vocabulary);
-  model.tokenizer = tokenizer.config;
-  checkpoint.states_case = tokenizer.states_case;
-  checkpoint.report.notes = std::move(tokenizer.notes);
+  read_hugging_face_tokenizer(directory, checkpoint);
   if (static_cast<int64_t>(model.vocabulary.size()) > model.config.vocab_size) {
     throw DataError(fmt::format("{}: its tokenizer has {} tokens; expected at most vocab_size {} of {}", directory,
                                 model.vocabulary.size(), model.config.vocab_size, kConfigFile));
   }
   const Objective pairs = model.objective;
-  const std::vector<TensorSource> tensors = read_weights(directory, options, checkpoint.report);
-  take_tensors(checkpoint, tensors);
+  take_all(checkpoint, read_weights(directory, options, checkpoint.report), options);
   if (checkpoint.has(BertPart::kSentencePairHead)) model.objective = pairs;
-  if (!model.task.empty()) take_head(checkpoint, tensors);
   return checkpoint;
 }
 

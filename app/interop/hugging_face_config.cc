@@ -9,6 +9,7 @@
 
 #include "app/checkpoint/state.h"
 #include "app/config/model_config.h"
+#include "app/config/model_rules_json.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/parse/bounded_json.h"
 #include "app/parse/json_tree.h"
@@ -82,17 +83,10 @@ void check_variants(const json& config, const std::string& path) {
     throw DataError(path + ": has a \"quantization_config\"; expected weights in fp32, fp16 or bf16");
 }
 
-/// id2label in the order of the ids. Without it, num_labels (2 by default) times "LABEL_0" and so on.
+/// id2label in the order of the ids; empty if the file has none.
 std::vector<std::string> labels_of(const json& config, const std::string& path) {
   std::vector<std::string> labels;
-  if (!config.contains("id2label") || config["id2label"].is_null()) {
-    constexpr int64_t kMostLabels = 1 << 20;
-    const json count = config.value("num_labels", json(2));
-    if (!count.is_number_integer() || count < 1 || count > kMostLabels)
-      throw DataError(fmt::format("{}: \"num_labels\" is {}; expected 1 to {}", path, as_text(count), kMostLabels));
-    for (int64_t i = 0; i < count.get<int64_t>(); ++i) labels.push_back(fmt::format("LABEL_{}", i));
-    return labels;
-  }
+  if (!config.contains("id2label") || config["id2label"].is_null()) return labels;
   const json& names = member(config, "id2label", json::value_t::object, path);
   for (size_t i = 0; i < names.size(); ++i) {
     const auto name = names.find(std::to_string(i));
@@ -105,21 +99,19 @@ std::vector<std::string> labels_of(const json& config, const std::string& path) 
   return labels;
 }
 
-/// Sets task and labels of a fine-tuned class. The key finetuning_task, which transformers has for that, chooses between
-/// the tasks of one class.
-void read_task(const json& config, const std::string& path, ModelDescription& result) {
-  if (!config.contains("architectures") || !config["architectures"].is_array() || config["architectures"].empty())
-    return;
-  const json& first = config["architectures"][0];
-  const std::string name = first.is_string() ? first.get<std::string>() : "";
-  const json problem = config.value("problem_type", json()), said = config.value("finetuning_task", json());
-  if (problem == "multi_label_classification") return;  // no task here has several labels for a text
-  const std::string task = said.is_string() ? said.get<std::string>() : "";
+/// Sets the task of a fine-tuned class; it stays "" if the file does not name one. The key finetuning_task, which
+/// transformers has for that, chooses between the tasks of one class.
+void read_task(const json& config, ModelDescription& result) {
+  const json problem = config.value("problem_type", json()), finetuned_on = config.value("finetuning_task", json());
+  result.multi_label = problem == kMultiLabelProblem;
+  const json classes = config.value("architectures", json::array());
+  const std::string name =
+      classes.is_array() && !classes.empty() && classes[0].is_string() ? classes[0].get<std::string>() : "";
+  const std::string task = finetuned_on.is_string() ? finetuned_on.get<std::string>() : "";
   if (const auto kind = kind_of_task(task); kind && architecture_of(*kind) == name) {
     result.task = task;
   } else if (name == architecture_of(TaskKind::kClassification)) {
-    const bool number = problem == "regression" || labels_of(config, path).size() == 1;
-    result.task = number ? "text-regression" : "text-classification";
+    result.task = problem == "regression" ? "text-regression" : "text-classification";
   } else if (name == architecture_of(TaskKind::kTokenClassification)) {
     result.task = "ner";
   } else if (name == architecture_of(TaskKind::kQuestionAnswering)) {
@@ -127,10 +119,6 @@ void read_task(const json& config, const std::string& path, ModelDescription& re
   } else if (name == architecture_of(TaskKind::kMultipleChoice)) {
     result.task = "swag";
   }
-  if (result.task.empty()) return;
-  const auto kind = kind_of_task(result.task);
-  if (kind == TaskKind::kClassification || kind == TaskKind::kTokenClassification)
-    result.labels = labels_of(config, path);
 }
 
 }  // namespace
@@ -142,7 +130,7 @@ ModelDescription read_hugging_face_config(const std::string& path) {
   check_model_type(config, path);
   check_variants(config, path);
   ModelDescription result;
-  result.config.hidden_act = "gelu";  // transformers' default; Google's files always have the key
+  result.config.hidden_act = Activation::kGelu;  // transformers' default; Google's files always have the key
   try {
     read_model_config(text, path, result.config);
   } catch (const ConfigError& error) {
@@ -151,7 +139,8 @@ ModelDescription read_hugging_face_config(const std::string& path) {
   if (config.contains("objective") &&
       parse_objective(string_member(config, "objective", path), path + ": \"objective\"") == Objective::kSop)
     result.objective = Objective::kSop;
-  read_task(config, path, result);
+  read_task(config, result);
+  result.labels = labels_of(config, path);
   return result;
 }
 

@@ -3,11 +3,19 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "app/config/model_description.h"
 #include "data/tasks/task_definition.h"
 
 namespace bert {
+
+/// The keys of tokenizer_config.json and special_tokens_map.json, with the tokens of BERT.
+inline constexpr std::pair<const char*, const char*> kSpecialTokens[] = {{"pad_token", "[PAD]"},
+                                                                         {"unk_token", "[UNK]"},
+                                                                         {"cls_token", "[CLS]"},
+                                                                         {"sep_token", "[SEP]"},
+                                                                         {"mask_token", "[MASK]"}};
 
 /// The class of transformers whose head a kind of task has.
 const char* architecture_of(TaskKind kind);

@@ -10,7 +10,8 @@
 #include <set>
 #include <utility>
 
-#include "app/interop/foreign_checkpoint.h"
+#include "app/config/model_rules_json.h"
+#include "app/interop/hugging_face_files.h"
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -22,12 +23,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxBytes = int64_t{64} << 20;  // the largest tokenizer.json on the hub of a WordPiece has 10 MB
-
-constexpr std::pair<const char*, const char*> kSpecialTokens[] = {{"pad_token", "[PAD]"},
-                                                                  {"unk_token", "[UNK]"},
-                                                                  {"cls_token", "[CLS]"},
-                                                                  {"sep_token", "[SEP]"},
-                                                                  {"mask_token", "[MASK]"}};
 
 /// A JSON object of a file; nothing if the file is absent.
 std::optional<json> read_object(const std::string& path) {
@@ -59,77 +54,100 @@ struct Settings {
   std::optional<bool> lower_case, strip_accents, chinese, clean_text;
 };
 
-/// The tokens of tokenizer.json by id: the vocabulary of the model, then added tokens.
+bool is_unused(const std::string& token) { return token.starts_with("[unused"); }
+
+bool is_special_of_bert(const std::string& token) {
+  return std::any_of(std::begin(kSpecialTokens), std::end(kSpecialTokens),
+                     [&](const auto& known) { return token == known.second; });
+}
+
+/// The tokens of a tokenizer by id: the vocabulary of the model, then added tokens.
 class TokensById {
  public:
-  explicit TokensById(const std::string& path) : path_(path) {}
+  explicit TokensById(std::string path) : path_(std::move(path)) {}
 
   void add(const std::string& token, int64_t id) {
     if (token.find('\n') != std::string::npos)
       throw DataError(fmt::format("{}: token {} has a line feed, which no vocab.txt can hold", path_, as_text(token)));
     const auto [place, is_new] = tokens_.emplace(id, token);
-    if (!is_new && place->second != token) {
+    if (is_unused(place->second)) place->second = token;  // an added token may take the row of one
+    if (place->second != token) {
       throw DataError(fmt::format("{}: tokens {} and {} have the id {}; expected one token for each id", path_,
                                   as_text(place->second), as_text(token), id));
     }
   }
 
-  [[nodiscard]] std::vector<std::string> take() {
-    std::vector<std::string> tokens;
+  /// Adds a token that texts are searched for. `object` has its flags. BERT's special tokens have rules of their own.
+  void add_searched(const std::string& token, int64_t id, const json& object) {
+    add(token, id);
+    if (!is_special_of_bert(token)) added_.push_back(read_added_token(object, id, path_));
+  }
+
+  /// Moves the tokens into `model`.
+  void take(ModelDescription& model) {
+    model.vocabulary.clear();
     for (auto& [id, token] : tokens_) {
-      if (id != static_cast<int64_t>(tokens.size()))
-        throw DataError(fmt::format("{}: no token has the id {}; expected ids without a gap", path_, tokens.size()));
-      tokens.push_back(std::move(token));
+      if (id != std::ssize(model.vocabulary))
+        throw DataError(
+            fmt::format("{}: no token has the id {}; expected ids without a gap", path_, model.vocabulary.size()));
+      model.vocabulary.push_back(std::move(token));
     }
-    return tokens;
+    model.added_tokens = std::move(added_);
   }
 
  private:
-  const std::string& path_;
+  const std::string path_;
   std::map<int64_t, std::string> tokens_;
+  std::vector<AddedToken> added_;
 };
 
-/// Notes that `token` is not BERT's, so that this program's tokenizer does not look for it in texts.
-void note_added(const std::string& token, const std::string& path, HuggingFaceTokenizer& result) {
-  const bool special = std::any_of(std::begin(kSpecialTokens), std::end(kSpecialTokens),
-                                   [&](const auto& known) { return token == known.second; });
-  if (special) return;
-  result.notes.push_back(fmt::format("{}: the added token {} has its row in the model, but is not matched in texts",
-                                     path, as_text(token)));
-}
-
-std::vector<std::string> read_vocabulary(const json& tokenizer, const json& model, const std::string& path,
-                                         HuggingFaceTokenizer& result) {
+void read_vocabulary(const json& tokenizer, const json& vocabulary, const std::string& path, ModelDescription& model) {
   TokensById tokens(path);
-  for (const auto& [token, id] : member(model, "vocab", json::value_t::object, path).items()) {
+  for (const auto& [token, id] : vocabulary.items()) {
     if (!id.is_number_integer())
       throw DataError(fmt::format("{}: \"vocab\": the id of {} is no integer", path, as_text(json(token))));
     tokens.add(token, id.get<int64_t>());
   }
-  if (optional_member(tokenizer, "added_tokens") == nullptr) return tokens.take();
-  for (const json& added : member(tokenizer, "added_tokens", json::value_t::array, path)) {
-    if (!added.is_object()) throw DataError(path + ": \"added_tokens\": want objects {...}");
-    const std::string& content = string_member(added, "content", path);
-    tokens.add(content, integer_member(added, "id", path));
-    note_added(content, path, result);
+  if (optional_member(tokenizer, "added_tokens") != nullptr) {
+    for (const json& added : member(tokenizer, "added_tokens", json::value_t::array, path)) {
+      if (!added.is_object()) throw DataError(path + ": \"added_tokens\": want objects {...}");
+      tokens.add_searched(string_member(added, "content", path), integer_member(added, "id", path), added);
+    }
   }
-  return tokens.take();
+  tokens.take(model);
 }
 
-/// `tokens` and those of added_tokens.json, which belongs to a vocab.txt.
-std::vector<std::string> with_added_tokens(const std::vector<std::string>& tokens, const std::string& path,
-                                           HuggingFaceTokenizer& result) {
-  const std::optional<json> added = read_object(path);
-  if (!added) return tokens;
-  TokensById all(path);
-  for (size_t id = 0; id < tokens.size(); ++id) all.add(tokens[id], static_cast<int64_t>(id));
-  for (const auto& [token, id] : added->items()) {
-    if (!id.is_number_integer())
-      throw DataError(fmt::format("{}: the id of {} is no integer", path, as_text(json(token))));
-    all.add(token, id.get<int64_t>());
-    note_added(token, path, result);
+/// Adds the tokens of added_tokens_decoder in tokenizer_config.json, or else of added_tokens.json, to those of vocab.txt.
+/// Tokens of the latter are special if additional_special_tokens of `special` lists them.
+void read_added_tokens_beside(const std::string& directory, const json& config, const json& special,
+                              ModelDescription& model) {
+  const std::string file = directory + "/added_tokens.json";
+  TokensById all(directory);
+  for (size_t id = 0; id < model.vocabulary.size(); ++id) all.add(model.vocabulary[id], static_cast<int64_t>(id));
+  if (const json* decoder = optional_member(config, "added_tokens_decoder")) {
+    for (const auto& [id, object] : decoder->items()) {
+      if (id.empty() || id.size() > 9 || id.find_first_not_of("0123456789") != std::string::npos)
+        throw DataError(directory + ": \"added_tokens_decoder\": want ids, got " + as_text(json(id)));
+      all.add_searched(string_member(object, "content", directory), std::stoll(id), object);
+    }
+  } else if (const std::optional<json> added = read_object(file)) {
+    std::set<std::string> marked;
+    for (const json* object : {&config, &special}) {
+      const json* list = optional_member(*object, "additional_special_tokens");
+      if (list == nullptr || !list->is_array()) continue;
+      for (const json& token : *list) {
+        if (token.is_string()) marked.insert(token.get<std::string>());
+        if (token.is_object()) marked.insert(string_member(token, "content", directory));
+      }
+    }
+    for (const auto& [token, id] : added->items()) {
+      if (!id.is_number_integer())
+        throw DataError(fmt::format("{}: the id of {} is no integer", file, as_text(json(token))));
+      const bool is_special = marked.contains(token);
+      all.add_searched(token, id.get<int64_t>(), {{"special", is_special}, {"normalized", !is_special}});
+    }
   }
-  return all.take();
+  all.take(model);
 }
 
 /// Throws DataError unless tokenizer.json has the parts of BERT's tokenizer.
@@ -144,7 +162,7 @@ void check_parts(const json& tokenizer, const std::string& path) {
 }
 
 /// Reads tokenizer.json, if there is one.
-Settings read_tokenizer_json(const std::string& path, HuggingFaceTokenizer& result) {
+Settings read_tokenizer_json(const std::string& path, ModelDescription& result) {
   const std::optional<json> tokenizer = read_object(path);
   if (!tokenizer) return {};
   check_parts(*tokenizer, path);
@@ -156,9 +174,10 @@ Settings read_tokenizer_json(const std::string& path, HuggingFaceTokenizer& resu
       throw DataError(
           fmt::format("{}: \"max_input_chars_per_word\": want an integer in [1, {}], got {}", path, kMost, characters));
     }
-    result.config.max_input_chars_per_word = characters;
+    result.tokenizer.max_input_chars_per_word = characters;
   }
-  result.vocabulary = read_vocabulary(*tokenizer, model, path, result);
+  result.tokenizer.final_sigma = false;
+  read_vocabulary(*tokenizer, member(model, "vocab", json::value_t::object, path), path, result);
   return {.lower_case = optional_boolean(normalizer, "lowercase", path),
           .strip_accents = optional_boolean(normalizer, "strip_accents", path),
           .chinese = optional_boolean(normalizer, "handle_chinese_chars", path),
@@ -178,70 +197,94 @@ void check_special_tokens(const json& object, const std::string& path) {
   }
 }
 
-/// Reads tokenizer_config.json, if there is one.
-Settings read_tokenizer_config(const std::string& path) {
-  const std::optional<json> object = read_object(path);
-  if (!object) return {};
-  check_special_tokens(*object, path);
-  if (optional_member(*object, "tokenizer_class") != nullptr) {
+/// Reads the object of tokenizer_config.json.
+Settings read_tokenizer_config(const std::string& path, const json& object) {
+  check_special_tokens(object, path);
+  if (optional_member(object, "tokenizer_class") != nullptr) {
     static const std::set<std::string> kKnown = {"BertTokenizer", "BertTokenizerFast", "BertTokenizerLegacy",
                                                  "PreTrainedTokenizerFast", "TokenizersBackend"};
-    const std::string& name = string_member(*object, "tokenizer_class", path);
+    const std::string& name = string_member(object, "tokenizer_class", path);
     if (!kKnown.contains(name)) {
       throw DataError(fmt::format("{}: \"tokenizer_class\" is {}; expected BertTokenizer, which splits at white space",
                                   path, as_text(json(name))));
     }
   }
-  if (optional_boolean(*object, "do_basic_tokenize", path) == false) {
+  if (optional_boolean(object, "do_basic_tokenize", path) == false) {
     throw DataError(path +
                     ": \"do_basic_tokenize\" is false; expected true: texts are split at white space and "
                     "punctuation first");
   }
-  return {.lower_case = optional_boolean(*object, "do_lower_case", path),
-          .strip_accents = optional_boolean(*object, "strip_accents", path),
-          .chinese = optional_boolean(*object, "tokenize_chinese_chars", path),
+  return {.lower_case = optional_boolean(object, "do_lower_case", path),
+          .strip_accents = optional_boolean(object, "strip_accents", path),
+          .chinese = optional_boolean(object, "tokenize_chinese_chars", path),
           .clean_text = std::nullopt};
 }
 
 /// The settings of the two files together. Throws DataError for settings that data/tokenizer does not have.
 void merge_settings(const std::string& directory, const Settings& tokenizer, const Settings& config,
-                    HuggingFaceTokenizer& result) {
+                    ForeignCheckpoint& result) {
   const auto first = [](std::optional<bool> a, std::optional<bool> b) { return a ? a : b; };
   const std::optional<bool> lower_case = first(config.lower_case, tokenizer.lower_case);
   if (config.lower_case && tokenizer.lower_case && config.lower_case != tokenizer.lower_case) {
-    result.notes.push_back(
+    result.report.notes.push_back(
         fmt::format("{}: tokenizer.json says lowercase {}, tokenizer_config.json do_lower_case {}: the latter is taken",
                     directory, *tokenizer.lower_case, *config.lower_case));
   }
+  TokenizerConfig& settings = result.model.tokenizer;
   result.states_case = lower_case.has_value();
-  result.config.do_lower_case = lower_case.value_or(true);
-  result.config.strip_accents = first(config.strip_accents, tokenizer.strip_accents);
-  result.config.tokenize_chinese_chars = first(config.chinese, tokenizer.chinese).value_or(true);
+  settings.do_lower_case = lower_case.value_or(true);
+  settings.strip_accents = first(config.strip_accents, tokenizer.strip_accents);
+  settings.tokenize_chinese_chars = first(config.chinese, tokenizer.chinese).value_or(true);
   if (tokenizer.clean_text == false) throw DataError(directory + ": the tokenizer has clean_text false; expected true");
+}
+
+/// The most tokens of a text that the two files allow, the lower of both; 0: neither has a limit.
+int64_t max_tokens_of(const std::string& directory, const json& config) {
+  int64_t most = read_max_length(config, "model_max_length", directory + "/tokenizer_config.json");
+  const std::string path = directory + "/sentence_bert_config.json";
+  if (const auto sentences = read_object(path)) {
+    const int64_t other = read_max_length(*sentences, "max_seq_length", path);
+    if (other > 0 && (most == 0 || other < most)) most = other;
+  }
+  return most;
+}
+
+/// Reads vocab.txt, or compares it with the vocabulary of tokenizer.json.
+void read_vocab_txt(const std::string& directory, const json& config, const json& special, ModelDescription& model) {
+  const std::string lines = directory + "/vocab.txt";
+  std::error_code unseen;
+  if (!std::filesystem::exists(lines, unseen)) return;
+  const Vocabulary vocabulary = Vocabulary::load(lines);
+  if (model.vocabulary.empty()) {
+    model.vocabulary = vocabulary.tokens();
+    return read_added_tokens_beside(directory, config, special, model);
+  }
+  const auto same = [](const std::string& mine, const std::string& other) { return mine == other || is_unused(mine); };
+  if (vocabulary.size() > std::ssize(model.vocabulary) ||
+      !std::equal(vocabulary.tokens().begin(), vocabulary.tokens().end(), model.vocabulary.begin(), same)) {
+    throw DataError(fmt::format("{}: is not the vocabulary of tokenizer.json beside it: {}", lines,
+                                vocabulary_difference(model.vocabulary, vocabulary.tokens())));
+  }
 }
 
 }  // namespace
 
-HuggingFaceTokenizer read_hugging_face_tokenizer(const std::string& directory) {
-  HuggingFaceTokenizer result;
-  const Settings tokenizer = read_tokenizer_json(directory + "/tokenizer.json", result);
-  const Settings config = read_tokenizer_config(directory + "/tokenizer_config.json");
-  if (const auto map = read_object(directory + "/special_tokens_map.json"))
-    check_special_tokens(*map, directory + "/special_tokens_map.json");
-  merge_settings(directory, tokenizer, config, result);
-  std::error_code unseen;
-  if (const std::string lines = directory + "/vocab.txt"; std::filesystem::exists(lines, unseen)) {
-    const Vocabulary vocabulary = Vocabulary::load(lines);
-    if (result.vocabulary.empty()) {
-      result.vocabulary = with_added_tokens(vocabulary.tokens(), directory + "/added_tokens.json", result);
-    } else if (vocabulary.size() > static_cast<int64_t>(result.vocabulary.size()) ||
-               !std::equal(vocabulary.tokens().begin(), vocabulary.tokens().end(), result.vocabulary.begin())) {
-      throw DataError(fmt::format("{}: is not the vocabulary of tokenizer.json beside it: {}", lines,
-                                  vocabulary_difference(result.vocabulary, vocabulary.tokens())));
-    }
-  }
-  if (!result.vocabulary.empty()) static_cast<void>(Vocabulary(result.vocabulary, directory));  // has special tokens
-  return result;
+void read_hugging_face_tokenizer(const std::string& directory, ForeignCheckpoint& checkpoint) {
+  ModelDescription& model = checkpoint.model;
+  constexpr int64_t kMostCharacters = 100;  // of a word, transformers' default
+  model.tokenizer = {.max_input_chars_per_word = kMostCharacters, .match_special_tokens = true};
+  const Settings tokenizer = read_tokenizer_json(directory + "/tokenizer.json", model);
+  const std::string config_path = directory + "/tokenizer_config.json", map = directory + "/special_tokens_map.json";
+  const json config = read_object(config_path).value_or(json::object());
+  const json special = read_object(map).value_or(json::object());
+  check_special_tokens(special, map);
+  merge_settings(directory, tokenizer, read_tokenizer_config(config_path, config), checkpoint);
+  read_vocab_txt(directory, config, special, model);
+  model.max_tokens = max_tokens_of(directory, config);
+  if (optional_member(config, "truncation_side") != nullptr)
+    model.cut_at_begin = string_member(config, "truncation_side", config_path) == "left";
+  if (!model.vocabulary.empty())  // throws unless it has the special tokens
+    static_cast<void>(Vocabulary(model.vocabulary, directory, model.added_tokens));
 }
 
 }  // namespace bert

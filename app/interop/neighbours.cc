@@ -42,16 +42,12 @@ bool has_upper_case(const std::string& token) {
 
 void read_neighbours(ForeignCheckpoint& checkpoint, const std::string& directory, const std::string& config) {
   const std::string file = config_file(checkpoint.path, directory, config);
-  HuggingFaceTokenizer tokenizer = read_hugging_face_tokenizer(directory);
-  checkpoint.model.config = read_hugging_face_config(file).config;
-  checkpoint.model.vocabulary = std::move(tokenizer.vocabulary);
-  checkpoint.model.tokenizer = tokenizer.config;
-  checkpoint.states_case = tokenizer.states_case;
+  checkpoint.model = read_hugging_face_config(file);
+  read_hugging_face_tokenizer(directory, checkpoint);
   std::vector<std::string>& notes = checkpoint.report.notes;
-  notes.insert(notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   if (fs::path(file).filename() == kTransformersConfig) return;
-  if (checkpoint.model.config.hidden_act == "gelu") {
-    checkpoint.model.config.hidden_act = "gelu_new";
+  if (checkpoint.model.config.hidden_act == Activation::kGelu) {
+    checkpoint.model.config.hidden_act = Activation::kGeluNew;
     notes.push_back(
         fmt::format("hidden_act: gelu of {} is the tanh form here, gelu_new", fs::path(file).filename().string()));
   }

@@ -16,10 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The name without what DistributedDataParallel and NVIDIA's LinearActivation add.
+/// The name without what NVIDIA's LinearActivation adds.
 std::string plain_name(std::string name) {
-  constexpr std::string_view kModule = "module.", kActivation = ".dense_act.";
-  if (name.starts_with(kModule)) name.erase(0, kModule.size());
+  constexpr std::string_view kActivation = ".dense_act.";
   if (const size_t place = name.find(kActivation); place != std::string::npos)
     name.replace(place, kActivation.size(), ".dense.");
   return name;
@@ -59,7 +58,7 @@ ForeignCheckpoint read_nvidia(const std::string& path, const ForeignOptions& opt
   checkpoint.path = path;
   const fs::path directory = fs::path(path).parent_path();
   read_neighbours(checkpoint, directory.empty() ? "." : directory.string(), options.config);
-  take_tensors(checkpoint, torch_tensors(path, checkpoint.report));
+  take_all(checkpoint, torch_tensors(path, checkpoint.report), options);
   return checkpoint;
 }
 

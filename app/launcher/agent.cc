@@ -212,7 +212,7 @@ class Agent {
     logs_.finish_attempt();
     if (timers_) timers_->clear();
     if (!succeeded_) kill_marked(mark_);
-    link_->stopped(assignment_.round, verdict_.said());
+    link_->stopped(assignment_.round, verdict_.save_result());
   }
 
   void take_signals() {

@@ -25,7 +25,7 @@ EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw IoError(std::string("epoll_create1: ") + std::strerror(errno));
 }
 
-void EventLoop::tell_kernel(int descriptor, const Watch& watch, bool known) const {
+void EventLoop::update_kernel(int descriptor, const Watch& watch, bool known) const {
   epoll_event event{};
   event.events = static_cast<uint16_t>(watch.events);
   event.data.u64 = uint64_t{watch.number} << 32 | static_cast<uint32_t>(descriptor);
@@ -36,7 +36,7 @@ void EventLoop::tell_kernel(int descriptor, const Watch& watch, bool known) cons
 
 void EventLoop::watch(int descriptor, short events, Ready ready) {
   const Watch watch{next_watch_++, events, std::make_shared<const Ready>(std::move(ready))};
-  tell_kernel(descriptor, watch, watches_.contains(descriptor));
+  update_kernel(descriptor, watch, watches_.contains(descriptor));
   watches_[descriptor] = watch;
 }
 
@@ -44,7 +44,7 @@ void EventLoop::set_events(int descriptor, short events) {
   Watch& watch = watches_.at(descriptor);
   if (watch.events == events) return;
   watch.events = events;
-  tell_kernel(descriptor, watch, true);
+  update_kernel(descriptor, watch, true);
 }
 
 void EventLoop::unwatch(int descriptor) {

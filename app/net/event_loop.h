@@ -45,7 +45,7 @@ class EventLoop {
     short events = 0;
     std::shared_ptr<const Ready> ready;
   };
-  void tell_kernel(int descriptor, const Watch& watch, bool known) const;
+  void update_kernel(int descriptor, const Watch& watch, bool known) const;
 
   const Descriptor epoll_;
   std::unordered_map<int, Watch> watches_;

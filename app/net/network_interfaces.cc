@@ -54,7 +54,7 @@ std::vector<std::string> chosen_interfaces(const InterfaceAddresses& present) {
 }
 
 std::string job_address(const std::string& master_addr, int64_t master_port) {
-  if (std::string told = variable_or(kLocalAddressVariable, ""); !told.empty()) return told;
+  if (std::string given = variable_or(kLocalAddressVariable, ""); !given.empty()) return given;
   if (master_addr.empty()) return "";
   const std::string address = local_address_towards({master_addr, master_port});
   return address.empty() || is_loopback(address) ? "" : address;

@@ -1,31 +1,33 @@
 // A TCP connection between two agents. Both sides prove that they know the job's token. After that they exchange frames
-// that nobody else can make, change, repeat or reorder.
+// that nobody else can read, make, change, repeat or reorder.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "app/net/event_loop.h"
 #include "app/net/socket.h"
 
+struct ssl_st;  // OpenSSL's SSL
+
 namespace bert {
 
-/// Note [Handshake]
+/// Note [TLS between agents]
 ///
-///   host -> agent   "bertrun1", 32 bytes of nonce Nh
-///   agent -> host   "bertrun1", nonce Na, HMAC(token, "agent" Na Nh)
-///   host -> agent   1, HMAC(token, "host" Na Nh); or 0, HMAC("bertrun1", "wrong token" Na Nh)
+/// The connection is TLS 1.3 (RFC 8446) with a pre-shared key: HMAC-SHA256 of the token and a label. There are no
+/// certificates. A new Diffie-Hellman exchange belongs to each connection, so that recorded bytes stay secret even if the
+/// token is learned later. Each side proves that it knows the key, before it is believed; sessions are not resumed, and no
+/// data comes before the proof. OpenSSL reads and writes bytes in memory; this class moves them.
 ///
-/// The refusal needs no secret. It only tells a bertrun that has read this agent's answer from a program of another
-/// kind, which says something by chance. So an agent that is refused may end at once. A stranger who plays bertrun on
-/// the host's port can end agents with it; as long as the stranger holds the port, no host can take it anyway.
+/// A host with another token answers with the alert illegal_parameter (OpenSSL's for a proof that does not verify). So an agent that is refused may
+/// end at once. A stranger who plays bertrun on the host's port can end agents with it; as long as the stranger holds the
+/// port, no host can take it anyway.
 ///
-/// Each direction then has the key HMAC(token, "from agent" | "from host" Na Nh). A frame consists of length (4 bytes),
-/// type (1), zeros (3), stream (4), the payload, and the first 16 bytes of HMAC(key, number of the frame (8), all bytes
-/// before). Numbers are big-endian. Fresh nonces make recorded bytes useless later. The labels make them useless in the
-/// other direction.
+/// A frame consists of length (4 bytes), type (1), zeros (3), stream (4) and the payload. Numbers are big-endian.
 struct Frame {
   uint8_t type = 0;
   uint32_t stream = 0;
@@ -49,7 +51,7 @@ class SecureChannel {
 
   /// `socket` is connected, or connecting if the role is kAgent. The owner must not destroy the channel inside an
   /// event.
-  SecureChannel(EventLoop& loop, Descriptor socket, Role role, std::string token, Events events);
+  SecureChannel(EventLoop& loop, Descriptor socket, Role role, const std::string& token, Events events);
   ~SecureChannel();
   SecureChannel(const SecureChannel&) = delete;
   SecureChannel& operator=(const SecureChannel&) = delete;
@@ -76,29 +78,26 @@ class SecureChannel {
   void read_some();
   void flush();
   void close(const std::string& why);
-  void advance_handshake();
-  void host_checks_agent();
-  void agent_answers();
-  void agent_checks_host();
+  void shake_hands();
+  void give_up_handshake();
   void become_ready();
+  void take_encrypted();
+  void read_plain();
   bool take_frame();
-  [[nodiscard]] std::string mac(std::string_view label) const;
-  [[nodiscard]] std::string refusal() const;
 
   EventLoop& loop_;
   Descriptor socket_;
   const Role role_;
-  const std::string token_;
   const Events events_;
+  std::string key_;  // pre-shared
   std::string peer_;
   State state_ = State::kConnecting;
   EventLoop::TimerId deadline_;
-  std::string own_nonce_, agent_nonce_, host_nonce_;
-  std::string send_key_, receive_key_;
-  uint64_t sent_ = 0, received_ = 0;
-  std::string in_, out_;
+  std::optional<EventLoop::TimerId> first_read_;  // of frames, which came with the end of the handshake
+  std::unique_ptr<ssl_st, void (*)(ssl_st*)> tls_;
+  std::string in_, out_;                 // plain bytes that have come, encrypted ones to be sent
   size_t in_begin_ = 0, out_begin_ = 0;  // earlier bytes have been taken, or sent
-  bool answered_ = false, refused_ = false, congested_ = false;
+  bool refused_ = false, congested_ = false;
 };
 
 }  // namespace bert

@@ -1,5 +1,6 @@
 #include "app/parse/bounded_json.h"
 
+#include <fstream>
 #include <limits>
 #include <set>
 #include <vector>
@@ -75,6 +76,20 @@ bool boolean_member(const json& object, const char* key, const std::string& file
 
 const std::string& string_member(const json& object, const char* key, const std::string& file) {
   return member(object, key, json::value_t::string, file).get_ref<const std::string&>();
+}
+
+nlohmann::json read_benchmark_report(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw InputMissing(path + ": cannot be read; expected what `bert benchmark --json` printed");
+  std::string whole, last;
+  for (std::string line; std::getline(file, line); whole += line + "\n") {
+    if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
+  }
+  // The output of --json ends with the report on one line. A formatted file is a report as a whole.
+  nlohmann::json report = parse_bounded_json(last.starts_with('{') ? last : whole, path);
+  if (!report.is_object() || !report.contains("benchmark"))
+    throw DataError(path + ": neither it nor its last line is a report of `bert benchmark --json`");
+  return report;
 }
 
 }  // namespace bert

@@ -21,4 +21,8 @@ double number_member(const nlohmann::json& object, const char* key, const std::s
 bool boolean_member(const nlohmann::json& object, const char* key, const std::string& file);
 const std::string& string_member(const nlohmann::json& object, const char* key, const std::string& file);
 
+/// The report of `bert benchmark --json` in a file: its last line that is not empty, so the output can be redirected to
+/// it. Throws InputMissing or DataError.
+nlohmann::json read_benchmark_report(const std::string& path);
+
 }  // namespace bert

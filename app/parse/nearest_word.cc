@@ -31,14 +31,17 @@ std::string lower_case(std::string text) {
 }  // namespace
 
 std::string nearest_word(const std::string& word, const std::vector<std::string>& words) {
-  constexpr size_t kFarthest = 2;
+  constexpr size_t kFarthest = 2, kShort = 5;
   constexpr size_t kLongestWord = 100;  // the time of edit_distance() is quadratic
   std::string best;
   size_t best_distance = kFarthest + 1;
   if (word.size() > kLongestWord) return best;
   for (const std::string& candidate : words) {
-    const size_t distance = edit_distance(lower_case(word), lower_case(candidate));
-    if (distance < best_distance && distance < candidate.size()) {
+    const std::string given = lower_case(word), known = lower_case(candidate);
+    const bool is_short = known.size() <= kShort;
+    if (is_short && given.substr(0, 1) != known.substr(0, 1)) continue;
+    const size_t distance = edit_distance(given, known);
+    if (distance < best_distance && distance < candidate.size() && (!is_short || distance <= 1)) {
       best = candidate;
       best_distance = distance;
     }

@@ -11,10 +11,10 @@
 namespace bert {
 namespace {
 
-bool low_precision(const std::string& precision) { return precision != "fp32" && precision != "tf32"; }
+bool low_precision(Precision precision) { return precision != Precision::kFp32 && precision != Precision::kTf32; }
 
-bool low_precision_weights(const std::string& precision) {
-  return precision == "bf16-weights" || precision == "fp16-weights";
+bool low_precision_weights(Precision precision) {
+  return precision == Precision::kBf16Weights || precision == Precision::kFp16Weights;
 }
 
 double compute_bytes(const RunConfig& config) { return low_precision(config.precision) ? 2 : 4; }

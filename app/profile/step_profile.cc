@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string_view>
@@ -35,10 +36,13 @@ struct Interval {
   std::string name;
 };
 
+bool has_name_of_phase(const profiler::KinetoEvent& event) {
+  return std::find(kPhaseNames.begin(), kPhaseNames.end(), event.name()) != kPhaseNames.end();
+}
+
 bool is_phase(const profiler::KinetoEvent& event) {
   return static_cast<at::RecordScope>(event.scope()) == at::RecordScope::USER_SCOPE &&
-         event.deviceType() == c10::DeviceType::CPU &&
-         std::find(kPhaseNames.begin(), kPhaseNames.end(), event.name()) != kPhaseNames.end();
+         event.deviceType() == c10::DeviceType::CPU && has_name_of_phase(event);
 }
 
 std::vector<Interval> phases_of(const std::vector<profiler::KinetoEvent>& events) {
@@ -191,7 +195,8 @@ std::vector<OperatorTime> operator_times(const std::vector<profiler::KinetoEvent
   OperatorTimes times(phases);
   if (of_kernels) {
     for (const profiler::KinetoEvent& event : events) {
-      if (event.deviceType() != c10::DeviceType::CUDA) continue;
+      // CUPTI has an event on the device for each phase too, beside those of the kernels inside it.
+      if (event.deviceType() != c10::DeviceType::CUDA || has_name_of_phase(event)) continue;
       const profiler::KinetoEvent* const owner = host.owner(event.linkedCorrelationId());
       times.add(owner != nullptr ? *owner : event, static_cast<double>(event.durationNs()));
     }
@@ -267,6 +272,12 @@ double step_ms_of(const ProfileTimes& times, double steps) {
 }
 
 }  // namespace
+
+void ProfileTimes::add(ProfileTimes more) {
+  ms += more.ms;
+  for (const auto& [phase, of_phase] : more.phase_ms) phase_ms[phase] += of_phase;
+  std::move(more.operators.begin(), more.operators.end(), std::back_inserter(operators));
+}
 
 double limit_ms(const OperatorTime& time, const DeviceLimits& limits) {
   const auto at_rate = [](double amount, double rate) { return rate > 0 ? 1e3 * amount / rate : 0.0; };
@@ -370,7 +381,7 @@ Json breakdown(const ProfileTimes& times, const DeviceLimits& limits, int64_t st
     row.update(row_of(group, limits, count, step_ms_of(times, count)));
     rows.push_back(std::move(row));
   }
-  return {{"groups", std::move(rows)}, {"limits", limits_json(limits)}};
+  return {{"step_ms", step_ms_of(times, count)}, {"groups", std::move(rows)}, {"limits", limits_json(limits)}};
 }
 
 }  // namespace bert

@@ -43,6 +43,9 @@ struct ProfileTimes {
   double ms = 0;                           // from the first recorded phase to the end of the last
   std::map<std::string, double> phase_ms;  // by name
   std::vector<OperatorTime> operators;     // the longest first
+
+  /// Adds the times of other steps. The operators of both then stand one after the other.
+  void add(ProfileTimes more);
 };
 
 /// Milliseconds at the limits; 0 if neither products nor bytes are known.
@@ -74,8 +77,8 @@ nlohmann::ordered_json profile_report(const ProfileTimes& times, const DeviceLim
 /// The table of the largest operators of profile_report(), for people.
 std::string profile_table(const nlohmann::ordered_json& report);
 
-/// For `bert benchmark step --breakdown`: groups, the longest first, with the fields of an operator in profile_report(),
-/// and limits. `update_bytes`: what the optimizer reads and writes in a step.
+/// For `bert benchmark step --breakdown`: step_ms of the profiled steps, groups, the longest first, with the fields of an
+/// operator in profile_report(), and limits. `update_bytes`: what the optimizer reads and writes in a step.
 nlohmann::ordered_json breakdown(const ProfileTimes& times, const DeviceLimits& limits, int64_t steps,
                                  int64_t update_bytes);
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "app/http/prometheus_text.h"
+#include "app/http/server.h"
+#include "app/http/types.h"
 #include "app/net/socket.h"
-#include "app/serve/http_server.h"
-#include "app/serve/http_types.h"
-#include "app/serve/metrics.h"
 #include "data/io/files.h"
 
 namespace bert {

@@ -1,7 +1,7 @@
 // One interface of all places that the numbers of a run go to. Each format has a file of its own beside this one.
 //
 // Note [One computation, many sinks]
-// RunLog (app/train/run_log.cc) computes the numbers of an interval, an evaluation and the end once, as one JSON object
+// RunLog (app/train/log/run_log.cc) computes the numbers of an interval, an evaluation and the end once, as one JSON object
 // each, and passes the object to every sink. A sink only formats: it chooses keys, renames them, and writes. So two
 // formats cannot disagree. Rank 0 alone has sinks. A sink that cannot write throws IoError, and the run stops after a
 // checkpoint, as without space for metrics.jsonl.

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "app/serve/http_types.h"
+#include "app/http/types.h"
 
 namespace bert {
 
@@ -19,8 +19,6 @@ struct Batcher::Failure {
 
 struct Batcher::Request {
   ModelTexts texts;
-  int64_t top_k = 0;
-  Clock::time_point arrived;
   size_t next = 0;  // the first text that is in no batch yet
   size_t answered = 0;
   std::vector<std::shared_ptr<const Answer>> answers;
@@ -43,14 +41,12 @@ Batcher::Batcher(const Model& model, const BatchLimits& limits, int64_t workers,
 
 Batcher::~Batcher() { end(); }
 
-std::vector<std::shared_ptr<const Answer>> Batcher::ask(ModelTexts texts, int64_t top_k, Clock::time_point deadline) {
+std::vector<std::shared_ptr<const Answer>> Batcher::ask(ModelTexts texts, Clock::time_point deadline) {
   const auto request = std::make_shared<Request>();
   request->answers.resize(texts.size());
   int64_t tokens = 0;
   for (const auto& text : texts) tokens += text->tokens;
   request->texts = std::move(texts);
-  request->top_k = top_k;
-  request->arrived = Clock::now();
 
   std::unique_lock lock(mutex_);
   if (ended_) throw ending();
@@ -110,23 +106,17 @@ void Batcher::work() {
 /// Waits for texts and takes a batch of them: Note [Turns in a batch]. Returns none when the batcher ends.
 Batcher::Batch Batcher::next_batch() {
   std::unique_lock lock(mutex_);
-  const auto wait = std::chrono::duration_cast<Clock::duration>(limits_.max_wait);
-  const auto full = [this] { return ended_ || queued_tokens_ >= limits_.max_batch_tokens; };
   do {
     arrived_.wait(lock, [this] { return ended_ || !queue_.empty(); });
     if (ended_) return {};
-    arrived_.wait_until(lock, return_until_, [&] { return full() || queue_.size() >= answered_requests_; });
-    if (!queue_.empty() && wait.count() > 0) arrived_.wait_until(lock, queue_.front()->arrived + wait, full);
+    arrived_.wait_until(lock, return_until_, [this] {
+      return ended_ || queued_tokens_ >= limits_.max_batch_tokens || queue_.size() >= answered_requests_;
+    });
   } while (queue_.empty());  // another worker has taken the texts, or their requests have ended
   if (ended_) return {};
-  const int64_t top_k = queue_.front()->top_k;
   Batch batch;
   int64_t tokens = 0;
   for (auto next = queue_.begin(); next != queue_.end();) {
-    if ((*next)->top_k != top_k) {
-      ++next;
-      continue;
-    }
     const auto taken = next;
     Request& request = **taken;
     const int64_t more = request.texts[request.next]->tokens;
@@ -154,7 +144,7 @@ void Batcher::compute(Batch batch) {
   ModelTexts texts;
   for (const Place& place : batch) texts.push_back(place.request->texts[place.text]);
   try {
-    answers = model_.answer(texts, batch.front().request->top_k);
+    answers = model_.answer(texts);
   } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
     if (dynamic_cast<const ModelLost*>(&error) != nullptr) model_lost_ = error.what();

@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include "app/serve/http_types.h"
+#include "app/http/types.h"
 #include "app/serve/model.h"
 
 namespace bert {
@@ -32,8 +32,7 @@ namespace bert {
 struct BatchLimits {
   int64_t max_batch_tokens = 2048;              // of texts that are computed together; a longer text is computed alone
   int64_t max_queue_tokens = int64_t{1} << 16;  // of texts that wait
-  std::chrono::duration<double, std::milli> max_wait{0};  // for more texts, if there are less than max_batch_tokens
-  double return_share = 0.05;                             // part of a batch's time: Note [Clients that come back]
+  double return_share = 0.05;                   // part of a batch's time: Note [Clients that come back]
 };
 
 /// The figures of a batch that has been computed.
@@ -54,10 +53,9 @@ class Batcher {
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  /// Waits for the answers of `texts` of Model::encode(), one each. Texts of requests with another `top_k` are never in
-  /// their batch. Throws HttpError: 429 with Retry-After if the queue is full, 503 if `deadline` passes or the batcher
+  /// Waits for the answers of `texts` of Model::encode(), one each. Throws HttpError: 429 with Retry-After if the queue is full, 503 if `deadline` passes or the batcher
   /// ends. Throws what the model throws.
-  std::vector<std::shared_ptr<const Answer>> ask(ModelTexts texts, int64_t top_k, Clock::time_point deadline);
+  std::vector<std::shared_ptr<const Answer>> ask(ModelTexts texts, Clock::time_point deadline);
 
   /// Refuses the requests that wait, and waits for the batches that are being computed.
   void end();

@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "app/inference/answer_options.h"
 
 namespace bert {
 
@@ -49,6 +52,7 @@ using ModelTexts = std::vector<std::shared_ptr<const ModelText>>;
 struct TextTokens {
   std::vector<std::string> tokens;
   std::vector<int64_t> ids;
+  bool truncated = false;  // the text has more tokens, which the model does not read
 };
 
 /// All functions are called by many threads at once.
@@ -58,16 +62,20 @@ class Model {
   /// Called once by each thread that will call answer().
   virtual void enter_thread() const {}
   /// Tokenises an input. Throws TextError (app/inference/encoded_text.h) for one without an answer.
-  [[nodiscard]] virtual std::shared_ptr<const ModelText> encode(const ModelInput& input, int64_t top_k) const = 0;
-  /// An answer for each text of encode().
-  [[nodiscard]] virtual std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& texts,
-                                                                          int64_t top_k) const = 0;
-  /// The tokens of a text as the model sees them.
-  [[nodiscard]] virtual TextTokens tokenize(const std::string& text) const = 0;
-  /// The `top_k` of a question that gives none; 0: it means nothing to the model.
-  [[nodiscard]] virtual int64_t default_top_k() const = 0;
+  [[nodiscard]] virtual std::shared_ptr<const ModelText> encode(const ModelInput& input,
+                                                                const AnswerOptions& options) const = 0;
+  /// An answer for each text of encode(), as its options say.
+  [[nodiscard]] virtual std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& texts) const = 0;
+  /// The tokens of an input that the model reads; those that are cut off are not among them.
+  [[nodiscard]] virtual TextTokens tokenize(const ModelInput& input) const = 0;
+  /// The parameters of a request that mean something to the model, by their names in Hugging Face's pipelines.
+  [[nodiscard]] virtual std::vector<std::string> parameters() const = 0;
+  /// The options of a request without parameters.
+  [[nodiscard]] virtual AnswerOptions defaults() const { return {}; }
   /// The same where Hugging Face's inference API is asked for.
-  [[nodiscard]] virtual int64_t hugging_face_top_k() const { return default_top_k(); }
+  [[nodiscard]] virtual AnswerOptions hugging_face_defaults() const { return defaults(); }
+  /// The id of a token of the vocabulary; empty if there is none such.
+  [[nodiscard]] virtual std::optional<int32_t> find_token(const std::string& token) const = 0;
   /// True if that API answers one text with a list of one.
   [[nodiscard]] virtual bool hugging_face_lists_one() const { return false; }
   [[nodiscard]] virtual InputForm form() const = 0;

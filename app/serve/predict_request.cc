@@ -1,17 +1,22 @@
 #include "app/serve/predict_request.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "app/http/types.h"
 #include "app/parse/bounded_json.h"
-#include "app/serve/http_types.h"
+#include "data/config.h"
 #include "data/io/error.h"
 
 namespace bert {
 namespace {
 
 using nlohmann::json;
-constexpr int64_t kMaxTopK = 1000;  // that of bert predict
+constexpr int64_t kMaxTopK = 1000;           // that of bert predict
+constexpr int64_t kMaxAnswerTokens = 65535;  // that of data.max_answer_length
 
 json parse(const std::string& body) {
   try {
@@ -21,14 +26,96 @@ json parse(const std::string& body) {
   }
 }
 
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 /// Throws if `object` has a key that is not in `known`.
 void check_keys(const json& object, const std::string& name, const std::vector<std::string>& known) {
   if (!object.is_object()) throw HttpError(422, name + ": want an object, got " + object.type_name());
   for (const auto& [key, value] : object.items()) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    std::string names;
-    for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
-    throw HttpError(422, name + ": unknown key \"" + key + "\"" + (names.empty() ? "" : "; known: " + names));
+    if (has(known, key)) continue;
+    throw HttpError(422, fmt::format("{}: unknown key \"{}\"{}{}", name, key,
+                                     known.empty() ? "" : "; known: ", fmt::join(known, ", ")));
+  }
+}
+
+/// The parameters of Hugging Face's pipelines and servers that no model here has.
+const std::vector<std::string> kForeignParameters = {
+    "align_to_words", "doc_stride",   "max_question_len", "max_seq_len",         "normalize",
+    "padding",        "prompt_name",  "raw_scores",       "return_all_scores",   "return_tensors",
+    "stride",         "top_n_tokens", "truncation",       "truncation_direction"};
+
+template <class Enum>
+Enum value_of(const json& value, const std::string& name) {
+  const std::optional<Enum> found = value.is_string() ? value_named<Enum>(value.get<std::string>()) : std::nullopt;
+  if (found) return *found;
+  throw HttpError(422,
+                  fmt::format("{}: want one of {}, got {}", name, fmt::join(names_of(Enum()), ", "), as_text(value)));
+}
+
+int64_t integer_of(const json& value, const std::string& name, int64_t most) {
+  const bool fits = value.is_number_integer() && value >= 1 && value <= most;
+  if (!fits) throw HttpError(422, fmt::format("{}: want an integer from 1 to {}", name, most));
+  return value.get<int64_t>();
+}
+
+bool boolean_of(const json& value, const std::string& name) {
+  if (!value.is_boolean()) throw HttpError(422, fmt::format("{}: want true or false, got {}", name, as_text(value)));
+  return value.get<bool>();
+}
+
+/// A list of texts; a text alone is a list of one.
+std::vector<std::string> texts_of(const json& value, const std::string& name) {
+  std::vector<std::string> texts;
+  for (const json& text : value.is_array() ? value : json::array({value})) {
+    if (!text.is_string()) throw HttpError(422, fmt::format("{}: want texts, got {}", name, as_text(text)));
+    texts.push_back(text.get<std::string>());
+  }
+  return texts;
+}
+
+void read_parameter(const std::string& key, const json& value, const PredictRequestRules& rules,
+                    AnswerOptions& options) {
+  const std::string name = "parameters: \"" + key + "\"";
+  if (key == "top_k") {
+    options.top_k = integer_of(value, name, kMaxTopK);
+  } else if (key == "max_answer_len") {
+    options.max_answer_len = integer_of(value, name, kMaxAnswerTokens);
+  } else if (key == "handle_impossible_answer") {
+    options.handle_impossible_answer = boolean_of(value, name);
+  } else if (key == "truncate") {
+    options.long_texts = boolean_of(value, name) ? LongTexts::kTruncate : LongTexts::kRefuse;
+  } else if (key == "function_to_apply") {
+    options.function_to_apply = value_of<FunctionToApply>(value, name);
+  } else if (key == "aggregation_strategy") {
+    options.aggregation = value_of<Aggregation>(value, name);
+  } else if (key == "ignore_labels") {
+    options.ignore_labels = texts_of(value, name);
+  } else {
+    for (const std::string& target : texts_of(value, name)) {
+      const std::optional<int32_t> id = rules.find_token(target);
+      if (!id) throw HttpError(422, fmt::format("{}: {} is no token of the vocabulary", name, as_text(json(target))));
+      options.targets.push_back(*id);
+    }
+  }
+}
+
+/// Reads the members of `object` that are parameters. null stands for the default, as Hugging Face's clients send it.
+void read_parameters(const json& object, const PredictRequestRules& rules, AnswerOptions& options) {
+  if (!object.is_object()) throw HttpError(422, std::string("parameters: want an object, got ") + object.type_name());
+  for (const auto& [key, value] : object.items()) {
+    if (has(rules.parameters, key)) {
+      if (!value.is_null()) read_parameter(key, value, rules, options);
+      continue;
+    }
+    const std::string supported =
+        rules.parameters.empty() ? "" : fmt::format("; known: {}", fmt::join(rules.parameters, ", "));
+    if (value.is_null() && has(kForeignParameters, key)) continue;
+    throw HttpError(422, has(kForeignParameters, key)
+                             ? fmt::format("parameters: \"{}\" of Hugging Face's API is not supported for this task{}",
+                                           key, supported)
+                             : fmt::format("parameters: unknown key \"{}\"{}", key, supported));
   }
 }
 
@@ -63,15 +150,21 @@ ModelInput input_of(const json& value, const std::string& name, InputForm form) 
 }  // namespace
 
 PredictRequest parse_predict_request(const std::string& body, const PredictRequestRules& rules) {
-  const json value = parse(body);
-  std::vector<std::string> keys = {"inputs", "parameters"};
-  if (rules.hugging_face) keys.emplace_back("options");
-  check_keys(value, "body", keys);
+  json value = parse(body);
+  PredictRequest request;
+  request.options = rules.defaults;
+  if (rules.hugging_face && value.is_object()) {
+    value.erase("options");
+    json beside = json::object();  // parameters beside "inputs"
+    for (const auto& [key, member] : value.items())
+      if (has(rules.parameters, key) || has(kForeignParameters, key)) beside[key] = member;
+    for (const auto& [key, member] : beside.items()) value.erase(key);
+    read_parameters(beside, rules, request.options);
+  }
+  check_keys(value, "body", {"inputs", "parameters"});
   const auto inputs = value.find("inputs");
   if (inputs == value.end())
     throw HttpError(422, std::string("body: \"inputs\" is missing: want ") + words_of(rules.form) + ", or a list");
-  PredictRequest request;
-  request.top_k = rules.default_top_k;
   request.list = inputs->is_array();
   if (!request.list) {
     request.inputs.push_back(input_of(*inputs, "inputs", rules.form));
@@ -84,15 +177,8 @@ PredictRequest parse_predict_request(const std::string& body, const PredictReque
     for (size_t i = 0; i < inputs->size(); ++i)
       request.inputs.push_back(input_of((*inputs)[i], "inputs[" + std::to_string(i) + "]", rules.form));
   }
-  if (const auto parameters = value.find("parameters"); parameters != value.end()) {
-    check_keys(*parameters, "parameters",
-               rules.default_top_k > 0 ? std::vector<std::string>{"top_k"} : std::vector<std::string>{});
-    if (const auto top_k = parameters->find("top_k"); top_k != parameters->end()) {
-      const bool fits = top_k->is_number_integer() && *top_k >= 1 && *top_k <= kMaxTopK;
-      if (!fits) throw HttpError(422, "parameters: \"top_k\": want an integer from 1 to " + std::to_string(kMaxTopK));
-      request.top_k = top_k->get<int64_t>();
-    }
-  }
+  if (const auto parameters = value.find("parameters"); parameters != value.end())
+    read_parameters(*parameters, rules, request.options);
   return request;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,18 +14,22 @@ namespace bert {
 struct PredictRequest {
   std::vector<ModelInput> inputs;
   bool list = false;  // "inputs" is a list: so is the answer
-  int64_t top_k = 0;
+  AnswerOptions options;
 };
 
 struct PredictRequestRules {
   int64_t max_texts = 1024;
   InputForm form = InputForm::kText;
-  int64_t default_top_k = 0;  // above 0: "parameters" may have "top_k"
-  bool hugging_face = false;  // "options", of Hugging Face's inference API, is allowed; it has no effect here
+  std::vector<std::string> parameters = {};  // Model::parameters()
+  AnswerOptions defaults = {};
+  std::function<std::optional<int32_t>(const std::string&)> find_token = nullptr;  // for the parameter targets
+  /// As Hugging Face's inference API: "options", which has no effect here, is allowed, and parameters may stand beside
+  /// "inputs", where its clients put some.
+  bool hugging_face = false;
 };
 
-/// Parses {"inputs": input or list of inputs, "parameters": {"top_k": 5}}, with inputs of rules.form. Throws HttpError: 400 for what is no JSON, 413
-/// for too many texts, 422 for JSON of another form.
+/// Parses {"inputs": input or list of inputs, "parameters": {"top_k": 5}}, with inputs of rules.form. Throws HttpError:
+/// 400 for what is no JSON, 413 for too many texts, 422 for JSON of another form.
 PredictRequest parse_predict_request(const std::string& body, const PredictRequestRules& rules);
 
 }  // namespace bert

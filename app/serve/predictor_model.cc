@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -73,17 +74,36 @@ class TokenizingModel : public Model {
 
   void enter_thread() const override { at::set_num_threads(threads_); }
 
-  [[nodiscard]] TextTokens tokenize(const std::string& text) const override {
-    TextTokens result;
-    for (const int32_t id : encode_text(tokenizer(), text).ids) {
-      result.ids.push_back(id);
-      result.tokens.push_back(tokenizer().vocabulary().token(id));
-    }
-    return result;
+  [[nodiscard]] std::optional<int32_t> find_token(const std::string& token) const override {
+    const int32_t id = tokenizer().vocabulary().find(token);
+    return id < 0 ? std::nullopt : std::optional<int32_t>(id);
   }
 
  protected:
   [[nodiscard]] virtual const Tokenizer& tokenizer() const = 0;
+  void append_tokens(const std::vector<int32_t>& ids, TextTokens& tokens) const {
+    for (const int32_t id : ids) {
+      tokens.ids.push_back(id);
+      tokens.tokens.push_back(tokenizer().vocabulary().token(id));
+    }
+  }
+  /// The tokens that `read` adds, or all tokens of the text if it is too long and is refused.
+  template <class Read>
+  [[nodiscard]] TextTokens tokens_read(const std::string& text, const Read& read) const {
+    try {
+      TextTokens tokens;
+      read(tokens);
+      return tokens;
+    } catch (const TextError&) {
+      return all_tokens(text);
+    }
+  }
+  /// All tokens of a text, of any length.
+  [[nodiscard]] TextTokens all_tokens(const std::string& text) const {
+    TextTokens tokens;
+    append_tokens(encode_text(tokenizer(), text).ids, tokens);
+    return tokens;
+  }
 
  private:
   const int threads_;
@@ -94,26 +114,38 @@ class PredictorModel final : public TokenizingModel {
   PredictorModel(Predictor predictor, Task task, int64_t workers)
       : TokenizingModel(workers), predictor_(std::move(predictor)), task_(task) {}
   [[nodiscard]] InputForm form() const override { return InputForm::kText; }
-  [[nodiscard]] int64_t default_top_k() const override { return task_ == Task::kFillMask ? 5 : 0; }
+  [[nodiscard]] std::vector<std::string> parameters() const override {
+    return task_ == Task::kFillMask ? std::vector<std::string>{"top_k", "targets", "truncate"}
+                                    : std::vector<std::string>{"truncate"};
+  }
 
-  [[nodiscard]] std::shared_ptr<const ModelText> encode(const ModelInput& input, int64_t top_k) const override {
+  [[nodiscard]] TextTokens tokenize(const ModelInput& input) const override {
+    return tokens_read(input.text, [&](TextTokens& tokens) {
+      const EncodedText encoded = predictor_.encode(Task::kFeatures, input.text);
+      append_tokens(encoded.ids, tokens);
+      tokens.truncated = encoded.cut;
+    });
+  }
+
+  [[nodiscard]] std::shared_ptr<const ModelText> encode(const ModelInput& input,
+                                                        const AnswerOptions& options) const override {
     constexpr int64_t kBytesOfFiller = 120;  // as JSON, without the sequence
     constexpr int64_t kBytesOfNumber = 22;   // as JSON
-    auto text = std::make_shared<TextOf<EncodedText>>(predictor_.encode(task_, input.text));
+    auto text = std::make_shared<TextOf<EncodedText>>(predictor_.encode(task_, input.text, options));
     text->tokens = std::ssize(text->encoded.ids);
     text->answer_bytes = task_ == Task::kFillMask
-                             ? std::ssize(text->encoded.masks) * top_k * (std::ssize(input.text) + kBytesOfFiller)
+                             ? std::ssize(text->encoded.masks) * options.top_k.value_or(kDefaultFillers) *
+                                   (std::ssize(input.text) + kBytesOfFiller)
                              : text->tokens * predictor_.config().hidden_size * kBytesOfNumber;
     return text;
   }
 
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& texts,
-                                                                  int64_t top_k) const override {
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& texts) const override {
     const std::vector<EncodedText> encoded = encoded_of<EncodedText>(texts);
     std::vector<std::shared_ptr<const Answer>> answers;
     with_errors_of_models([&] {
       if (task_ == Task::kFillMask) {
-        for (MaskFilling& filling : predictor_.fill_mask(encoded, top_k))
+        for (MaskFilling& filling : predictor_.fill_mask(encoded))
           answers.push_back(std::make_shared<MaskAnswer>(std::move(filling)));
         return;
       }
@@ -142,44 +174,28 @@ class TaskAnswer final : public Answer {
   nlohmann::ordered_json predict_, hugging_face_;
 };
 
-/// As the task text-classification; it calls the number of a regression LABEL_0.
-nlohmann::ordered_json pipeline_json(const std::vector<LabelScore>& best) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const LabelScore& each : best)
-    list.push_back({{"label", each.label.empty() ? "LABEL_0" : each.label}, {"score", each.score}});
-  return list;
-}
-
-/// As the pipeline token-classification, which leaves out the label O; of words, as with aggregation_strategy "first".
-nlohmann::ordered_json pipeline_json(const std::vector<WordLabel>& words) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const WordLabel& word : words) {
-    if (word.label == "O") continue;
-    list.push_back(
-        {{"entity", word.label}, {"score", word.score}, {"word", word.word}, {"start", word.begin}, {"end", word.end}});
-  }
-  return list;
-}
-
-/// As the pipeline question-answering: an object, or a list for several answers.
-nlohmann::ordered_json pipeline_json(const std::vector<ExtractedAnswer>& answers) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const ExtractedAnswer& each : answers)
-    list.push_back({{"score", each.score}, {"start", each.begin}, {"end", each.end}, {"answer", each.answer}});
-  return list.size() == 1 ? list[0] : list;
-}
-
 class FinetunedModel final : public TokenizingModel {
  public:
   FinetunedModel(TaskPredictor predictor, int64_t workers)
       : TokenizingModel(workers), predictor_(std::move(predictor)) {}
-  [[nodiscard]] int64_t default_top_k() const override {
-    return predictor_.kind() == TaskKind::kTokenClassification ? 0 : 1;
+  [[nodiscard]] std::vector<std::string> parameters() const override {
+    switch (form()) {
+      case InputForm::kQuestionAndContext:
+        return {"top_k", "max_answer_len", "handle_impossible_answer", "truncate"};
+      case InputForm::kTextOrPair:
+        return {"top_k", "function_to_apply", "truncate"};
+      case InputForm::kText:
+        break;
+    }
+    return {"aggregation_strategy", "ignore_labels", "truncate"};
   }
 
-  [[nodiscard]] int64_t hugging_face_top_k() const override {
+  [[nodiscard]] AnswerOptions hugging_face_defaults() const override {
     constexpr int64_t kAllLabels = 1000;  // the most that a question may want
-    return classifies() ? kAllLabels : default_top_k();
+    AnswerOptions options;
+    if (classifies()) options.top_k = kAllLabels;
+    options.aggregation = Aggregation::kSimple;  // of that API
+    return options;
   }
   [[nodiscard]] bool hugging_face_lists_one() const override { return classifies(); }
 
@@ -188,24 +204,35 @@ class FinetunedModel final : public TokenizingModel {
     return predictor_.kind() == TaskKind::kTokenClassification ? InputForm::kText : InputForm::kTextOrPair;
   }
 
-  [[nodiscard]] std::shared_ptr<const ModelText> encode(const ModelInput& input, int64_t top_k) const override {
-    constexpr int64_t kBytesOfToken = 120;   // as JSON: a word, its label and its score
-    constexpr int64_t kBytesOfAnswer = 400;  // as JSON: an answer of some 30 tokens, its score and its place
-    auto text = std::make_shared<TextOf<EncodedInput>>(predictor_.encode({.text = input.text, .second = input.second}));
+  [[nodiscard]] TextTokens tokenize(const ModelInput& input) const override {
+    if (form() == InputForm::kQuestionAndContext) return all_tokens(input.text);  // read in windows
+    return tokens_read(input.text, [&](TextTokens& tokens) {
+      const EncodedInput encoded = predictor_.encode({.text = input.text, .second = input.second});
+      for (const TaskSequence& sequence : encoded.features.sequences) append_tokens(sequence.input_ids, tokens);
+      tokens.truncated = encoded.cut;
+    });
+  }
+
+  [[nodiscard]] std::shared_ptr<const ModelText> encode(const ModelInput& input,
+                                                        const AnswerOptions& options) const override {
+    constexpr int64_t kBytesOfToken = 150;   // as JSON: a word, its label, its score and its place
+    constexpr int64_t kBytesOfAnswer = 400;  // as JSON: an answer of some 30 tokens, its scores and its place
+    auto text = std::make_shared<TextOf<EncodedInput>>(
+        predictor_.encode({.text = input.text, .second = input.second}, options));
     text->tokens = text->encoded.tokens();
-    text->answer_bytes =
-        (predictor_.kind() == TaskKind::kQuestionAnswering ? top_k * kBytesOfAnswer : text->tokens * kBytesOfToken) +
-        std::ssize(input.text);
+    const int64_t answers = predictor_.kind() == TaskKind::kQuestionAnswering
+                                ? options.top_k.value_or(1) * kBytesOfAnswer
+                                : text->tokens * kBytesOfToken;
+    text->answer_bytes = answers + std::ssize(input.text);
     return text;
   }
 
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& texts,
-                                                                  int64_t top_k) const override {
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& texts) const override {
     const std::vector<EncodedInput> asked = encoded_of<EncodedInput>(texts);
     std::vector<std::shared_ptr<const Answer>> answers;
     with_errors_of_models([&] {
-      predictor_.visit_answers(asked, top_k, [&](size_t i, const auto& found) {
-        answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i].input, found, top_k), pipeline_json(found)));
+      predictor_.visit_answers(asked, [&](size_t i, const auto& found) {
+        answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i], found), pipeline_json(asked[i], found)));
       });
     });
     return answers;

@@ -41,11 +41,43 @@ std::string text_of(const ordered_json& value) {
 
 ServerResponse json_response(const ordered_json& value) { return {.body = text_of(value)}; }
 
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+/// "localhost" of "LOCALHOST:8080", "::1" of "[::1]:8080".
+std::string host_without_port(const std::string& host) {
+  if (host.starts_with('[')) return lower(host.substr(1, host.find(']') - 1));
+  return lower(host.substr(0, host.find(':')));
+}
+
 bool is_json(std::string_view content_type) {
   std::string kind(content_type.substr(0, content_type.find(';')));
   kind.erase(std::find_if(kind.begin(), kind.end(), [](unsigned char c) { return std::isspace(c) != 0; }), kind.end());
-  std::transform(kind.begin(), kind.end(), kind.begin(), [](unsigned char c) { return std::tolower(c); });
-  return kind.empty() || kind == "application/json";
+  return lower(kind) == "application/json";
+}
+
+/// openapi.json with the inputs and the parameters that `model` takes.
+std::string openapi_of(const Model& model) {
+  ordered_json document = ordered_json::parse(kOpenApi);
+  ordered_json& schemas = document["components"]["schemas"];
+  ordered_json inputs = ordered_json::array();
+  const auto add = [&](const char* name) { inputs.push_back({{"$ref", std::string("#/components/schemas/") + name}}); };
+  if (model.form() != InputForm::kQuestionAndContext) inputs.push_back({{"type", "string"}});
+  if (model.form() == InputForm::kTextOrPair) add("TextPair");
+  if (model.form() == InputForm::kQuestionAndContext) add("QuestionAndContext");
+  schemas["Input"]["oneOf"] = inputs;
+  const std::vector<std::string> known = model.parameters();
+  ordered_json parameters = ordered_json::object();
+  ordered_json& beside_inputs = schemas["HuggingFaceQuestion"]["properties"];
+  for (const auto& [name, schema] : schemas["Parameters"]["properties"].items()) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) continue;
+    parameters[name] = schema;
+    beside_inputs[name] = schema;
+  }
+  schemas["Parameters"]["properties"] = parameters;
+  return text_of(document);
 }
 
 /// The answers as a list of JSON, one part each.
@@ -65,13 +97,14 @@ std::function<std::string()> list_in_parts(std::vector<std::shared_ptr<const Ans
 }  // namespace
 
 Service::Service(ServiceOptions options, const ConnectionCounts& connections)
-    : options_(std::move(options)), connections_(connections) {}
+    : options_(std::move(options)), connections_(connections), openapi_(kOpenApi) {}
 
 Service::~Service() { end(); }
 
 void Service::set_model(std::unique_ptr<Model> model) {
   const std::lock_guard lock(mutex_);
   model_ = std::move(model);
+  openapi_ = openapi_of(*model_);
   batcher_ = std::make_unique<Batcher>(*model_, options_.batch, options_.workers, [this](const BatchDone& done) {
     metrics_.batch(done.texts, done.tokens, done.seconds);
   });
@@ -97,7 +130,31 @@ Batcher& Service::wait_for_model(Clock::time_point deadline) {
   return *batcher_;
 }
 
+bool Service::answers_when_full(const ServerRequest& request) const {
+  return request.path == "/health" || request.path == "/ready";
+}
+
+/// Refuses what a page of another site makes a browser send: a name that its site lets lead to this server (DNS
+/// rebinding), and a POST from it.
+void Service::check_site(const ServerRequest& request) const {
+  if (!request.host.empty() && !options_.hosts.empty()) {
+    const std::string name = host_without_port(request.host);
+    const bool known = name.ends_with(".localhost") ||
+                       std::find(options_.hosts.begin(), options_.hosts.end(), name) != options_.hosts.end();
+    if (!known) throw HttpError(421, "the field Host names " + name + ", and this server is localhost");
+  }
+  if (request.method != "POST") return;
+  const size_t scheme = request.origin.find("://");
+  const bool other_origin =
+      !request.origin.empty() &&
+      (scheme == std::string::npos || lower(request.origin.substr(scheme + 3)) != lower(request.host));
+  const bool other_site =
+      !request.fetch_site.empty() && request.fetch_site != "same-origin" && request.fetch_site != "none";
+  if (other_origin || other_site) throw HttpError(403, "a page of another site may not ask this server");
+}
+
 void Service::check(const ServerRequest& request) {
+  check_site(request);
   const bool of_models = request.path.starts_with(std::string(kModels) + "/");
   const auto* known = std::find_if(kPaths.begin(), kPaths.end(), [&](const Path& p) { return p.path == request.path; });
   const Path path = of_models ? kModelPath : known == kPaths.end() ? Path{} : *known;
@@ -108,7 +165,9 @@ void Service::check(const ServerRequest& request) {
     throw HttpError(405, request.path + " takes " + allowed, {{"Allow", allowed}});
   }
   // Hashes are compared, so that the time does not tell the length of the token either.
-  const std::string given = request.authorization.starts_with("Bearer ") ? request.authorization.substr(7) : "";
+  constexpr std::string_view kBearer = "bearer ";
+  const bool bears = lower(request.authorization.substr(0, kBearer.size())) == kBearer;
+  const std::string given = bears ? request.authorization.substr(kBearer.size()) : "";
   if (path.secret && !options_.token.empty() && !equal_secrets(sha256(given), sha256(options_.token)))
     throw HttpError(401, "this server wants the field Authorization: Bearer TOKEN", {{"WWW-Authenticate", "Bearer"}});
   if (of_models && request.path.substr(kModels.size() + 1) != options_.name)
@@ -123,7 +182,7 @@ ServerResponse Service::answer(const ServerRequest& request) {
   if (request.path == "/metrics") return metrics();
   if (request.path == kModels)
     return json_response(ordered_json::array({{{"name", options_.name}, {"task", options_.task}}}));
-  if (request.path == "/openapi.json") return {.body = std::string(kOpenApi)};
+  if (request.path == "/openapi.json") return openapi();
   if (request.path == "/") {
     // The page has its style and its script inside, and talks to this server alone.
     return {
@@ -134,6 +193,11 @@ ServerResponse Service::answer(const ServerRequest& request) {
                     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}}};
   }
   return request.path == "/tokenize" ? tokens(request) : predict(request, request.path != "/predict");
+}
+
+ServerResponse Service::openapi() const {
+  const std::lock_guard lock(mutex_);
+  return {.body = openapi_};
 }
 
 ServerResponse Service::ready() const {
@@ -163,8 +227,9 @@ ServerResponse Service::tokens(const ServerRequest& request) {
   const PredictRequest parsed = parse_predict_request(request.body, {.max_texts = options_.max_texts});
   ordered_json list = ordered_json::array();
   for (const ModelInput& input : parsed.inputs) {
-    const TextTokens tokens = model_->tokenize(input.text);
-    list.push_back({{"text", input.text}, {"tokens", tokens.tokens}, {"ids", tokens.ids}});
+    const TextTokens tokens = model_->tokenize(input);
+    list.push_back(
+        {{"text", input.text}, {"tokens", tokens.tokens}, {"ids", tokens.ids}, {"truncated", tokens.truncated}});
   }
   return json_response(parsed.list ? list : list[0]);
 }
@@ -178,7 +243,7 @@ ModelTexts Service::encoded(const PredictRequest& request) const {
   };
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     try {
-      texts.push_back(model_->encode(request.inputs[i], request.top_k));
+      texts.push_back(model_->encode(request.inputs[i], request.options));
     } catch (const TextError& error) {
       throw HttpError(422, (request.list ? "inputs[" + std::to_string(i) + "]: " : "inputs: ") + error.reason);
     }
@@ -196,9 +261,11 @@ ServerResponse Service::predict(const ServerRequest& request, bool hugging_face)
   const PredictRequest parsed = parse_predict_request(
       request.body, {.max_texts = options_.max_texts,
                      .form = model_->form(),
-                     .default_top_k = hugging_face ? model_->hugging_face_top_k() : model_->default_top_k(),
+                     .parameters = model_->parameters(),
+                     .defaults = hugging_face ? model_->hugging_face_defaults() : model_->defaults(),
+                     .find_token = [this](const std::string& token) { return model_->find_token(token); },
                      .hugging_face = hugging_face});
-  std::vector<std::shared_ptr<const Answer>> answers = batcher.ask(encoded(parsed), parsed.top_k, deadline);
+  std::vector<std::shared_ptr<const Answer>> answers = batcher.ask(encoded(parsed), deadline);
   if (!parsed.list) {
     ordered_json answer = hugging_face ? answers[0]->as_hugging_face() : answers[0]->as_predict();
     return json_response(hugging_face && model_->hugging_face_lists_one() ? ordered_json::array({std::move(answer)})

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "app/http/types.h"
 #include "app/serve/batcher.h"
-#include "app/serve/http_types.h"
 #include "app/serve/metrics.h"
 #include "app/serve/model.h"
 #include "app/serve/predict_request.h"
@@ -19,9 +19,10 @@
 namespace bert {
 
 struct ServiceOptions {
-  std::string name = {};   // of the model: its answers are at /models/NAME too
-  std::string task = {};   // that of `bert predict`
-  std::string token = {};  // Bearer token that questions need; "" for none
+  std::string name = {};                // of the model: its answers are at /models/NAME too
+  std::string task = {};                // that of `bert predict`
+  std::string token = {};               // Bearer token that questions need; "" for none
+  std::vector<std::string> hosts = {};  // names of the server, without ports, that requests may have; none: any
   BatchLimits batch = {};
   int64_t workers = 1;
   int64_t max_texts = 1024;                      // of a request
@@ -47,14 +48,17 @@ class Service final : public HttpHandler {
   void end();
 
   void check(const ServerRequest& request) override;
+  [[nodiscard]] bool answers_when_full(const ServerRequest& request) const override;
   ServerResponse answer(const ServerRequest& request) override;
   void finished(const std::string& path, int status, double seconds) override;
 
  private:
+  void check_site(const ServerRequest& request) const;
   [[nodiscard]] ServerResponse predict(const ServerRequest& request, bool hugging_face);
   [[nodiscard]] ServerResponse tokens(const ServerRequest& request);
   [[nodiscard]] ServerResponse ready() const;
   [[nodiscard]] ServerResponse metrics() const;
+  [[nodiscard]] ServerResponse openapi() const;
   Batcher& wait_for_model(Batcher::Clock::time_point deadline);
   [[nodiscard]] ModelTexts encoded(const PredictRequest& request) const;
 
@@ -67,6 +71,7 @@ class Service final : public HttpHandler {
   bool ended_ = false;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Batcher> batcher_;
+  std::string openapi_;  // the document, in time that of the model
 };
 
 }  // namespace bert

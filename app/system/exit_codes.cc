@@ -11,6 +11,7 @@
 #include "app/system/console.h"
 #include "app/system/error_report.h"
 #include "app/system/errors.h"
+#include "app/system/resource_limits.h"
 #include "app/system/stop_signals.h"
 #include "data/io/error.h"
 
@@ -20,6 +21,12 @@ namespace {
 constexpr const char* kOutOfMemoryAdvice =
     "A run needs less with a lower micro_batch_size, a smaller model or gradient_checkpointing=true; the making of "
     "examples with less text at once.";
+
+/// The message with the limits that may be its cause.
+std::string with_limits(const std::string& message) {
+  const std::string limits = resource_limits();
+  return limits.empty() ? message : message + " " + limits;
+}
 
 std::string& program() {
   static std::string name;
@@ -81,16 +88,22 @@ int exit_code_of_current_exception(std::string& type, std::string& message) {
     return kRefused;
   } catch (const OutOfMemory& error) {
     type = "OutOfMemory";
-    message = std::string(error.what()) + ". " + kOutOfMemoryAdvice;
+    message = with_limits(std::string(error.what()) + ". " + kOutOfMemoryAdvice);
     return kOutOfMemory;
   } catch (const std::bad_alloc&) {
     type = "OutOfMemory";
-    message = std::string("out of memory. ") + kOutOfMemoryAdvice;
+    message = with_limits(std::string("out of memory. ") + kOutOfMemoryAdvice);
+    return kOutOfMemory;
+  } catch (const ResourceError& error) {
+    type = "ResourceError";
+    message = with_limits(std::string(error.what()) + ".");
     return kOutOfMemory;
   } catch (const std::system_error& error) {
-    type = "IoError";
-    message = error.what();
-    return kIo;
+    // std::thread reports so that the system gives no more threads.
+    const bool limited = error.code() == std::errc::resource_unavailable_try_again;
+    type = limited ? "ResourceError" : "IoError";
+    message = limited ? with_limits(std::string("cannot start a thread: ") + error.what() + ".") : error.what();
+    return limited ? kOutOfMemory : kIo;
   } catch (const std::exception& error) {
     type = "InternalError";
     message = error.what();

@@ -14,7 +14,7 @@ enum ExitCode : int {
   kInputMissing = 66,  // an input, or LibTorch, is absent or cannot be loaded; bert doctor found something bad
   kPeerFailure = 69,
   kInternal = 70,
-  kOutOfMemory = 71,
+  kOutOfMemory = 71,  // or at a limit of address space, threads or processes
   kIo = 74,
   kPreempted = 75,
   kRefused = 77,

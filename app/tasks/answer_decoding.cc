@@ -33,13 +33,14 @@ struct Candidate {
 class QuestionDecoder {
  public:
   QuestionDecoder(const TaskExamples& examples, const TaskFeatures& features, std::span<const float> logits,
-                  const Tokenizer& tokenizer, const TaskDataConfig& config)
+                  const Tokenizer& tokenizer, const TaskDataConfig& config, WithoutCandidate without)
       : examples_(examples),
         features_(features),
         logits_(logits),
         offsets_(features.logit_offsets()),
         tokenizer_(tokenizer),
         config_(config),
+        without_(without),
         no_answers_(examples.task.no_answers) {}
 
   /// Decodes a question, whose sequences are those from `begin` to `end`.
@@ -54,7 +55,11 @@ class QuestionDecoder {
         null_score = score;
         null = {.sequence = sequence, .start_logit = logits[0], .end_logit = logits[1]};
       }
-      add_candidates(sequence, logits, candidates);
+      add_candidates(sequence, logits, config_.n_best_size, candidates);
+    }
+    if (candidates.empty() && without_ == WithoutCandidate::kAnySpan) {
+      for (size_t sequence = begin; sequence < end; ++sequence)
+        add_candidates(sequence, logits_of(sequence), INT64_MAX, candidates);
     }
     if (no_answers_) candidates.push_back(null);
     std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
@@ -69,17 +74,31 @@ class QuestionDecoder {
                            static_cast<size_t>(offsets_[sequence + 1] - offsets_[sequence]));
   }
 
-  void add_candidates(size_t sequence, std::span<const float> logits, std::vector<Candidate>& candidates) const {
+  /// Adds the spans whose start and end are among the `count` best.
+  void add_candidates(size_t sequence, std::span<const float> logits, int64_t count,
+                      std::vector<Candidate>& candidates) const {
     const SquadWindow& window = features_.windows[sequence];
     const auto first = static_cast<size_t>(window.first_token), last = first + window.words.size() - 1;
-    const std::vector<size_t> ends = best_indexes(logits, 1, config_.n_best_size);
-    for (const size_t start : best_indexes(logits, 0, config_.n_best_size)) {
+    const std::vector<size_t> ends = best_indexes(logits, 1, count);
+    for (const size_t start : best_indexes(logits, 0, count)) {
       if (start < first || start > last || !window.max_context[start - first]) continue;
       for (const size_t end : ends) {
         if (end < start || end > last || static_cast<int64_t>(end - start) >= config_.max_answer_length) continue;
         candidates.push_back({sequence, start, end, logits[2 * start], logits[2 * end + 1]});
       }
     }
+  }
+
+  /// The probability of token `place` as start (column 0) or end (1) among the context's tokens, and [CLS] where a
+  /// question may have no answer.
+  [[nodiscard]] double probability_of(size_t sequence, size_t place, size_t column) const {
+    const std::span<const float> logits = logits_of(sequence);
+    const auto first = static_cast<size_t>(features_.windows[sequence].first_token);
+    const auto value = [&](size_t token) { return static_cast<double>(logits[2 * token + column]); };
+    double sum = no_answers_ ? std::exp(value(0) - value(place)) : 0;
+    for (size_t token = first; token < first + features_.windows[sequence].words.size(); ++token)
+      sum += std::exp(value(token) - value(place));
+    return 1 / sum;
   }
 
   /// The answer of a candidate, without its logits.
@@ -120,11 +139,15 @@ class QuestionDecoder {
       if (!seen.insert(answer.text).second) continue;
       answer.start_logit = candidate.start_logit;
       answer.end_logit = candidate.end_logit;
+      if (candidate.start > 0)
+        answer.span_probability = probability_of(candidate.sequence, candidate.start, 0) *
+                                  probability_of(candidate.sequence, candidate.end, 1);
       answers.n_best.push_back(std::move(answer));
     }
     if (no_answers_ && !seen.contains(""))
       answers.n_best.push_back({.text = "", .start_logit = null.start_logit, .end_logit = null.end_logit});
-    if (answers.n_best.empty()) answers.n_best.push_back({.text = "empty"});
+    if (answers.n_best.empty())
+      answers.n_best.push_back({.text = without_ == WithoutCandidate::kOfGoogle ? "empty" : ""});
     put_probabilities(answers.n_best);
     const auto best = std::find_if(answers.n_best.begin(), answers.n_best.end(),
                                    [](const ScoredSpan& span) { return !span.text.empty(); });
@@ -148,6 +171,7 @@ class QuestionDecoder {
   const std::vector<int64_t> offsets_;
   const Tokenizer& tokenizer_;
   const TaskDataConfig& config_;
+  const WithoutCandidate without_;
   const bool no_answers_;
 };
 
@@ -160,8 +184,8 @@ const std::string& QuestionAnswers::at_threshold(double threshold) const {
 
 std::vector<QuestionAnswers> decode_answers(const TaskExamples& examples, const TaskFeatures& features,
                                             std::span<const float> logits, const Tokenizer& tokenizer,
-                                            const TaskDataConfig& config) {
-  const QuestionDecoder decoder(examples, features, logits, tokenizer, config);
+                                            const TaskDataConfig& config, WithoutCandidate without) {
+  const QuestionDecoder decoder(examples, features, logits, tokenizer, config, without);
   std::vector<QuestionAnswers> answers;
   size_t begin = 0;
   for (size_t i = 0; i < examples.squad.questions.size(); ++i) {

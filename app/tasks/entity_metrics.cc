@@ -42,8 +42,8 @@ double ratio(double part, double whole) { return whole == 0 ? 0 : part / whole; 
 
 }  // namespace
 
-std::vector<Entity> entities_of(const std::vector<std::string>& tags) {
-  std::vector<Entity> entities;
+std::vector<EntitySpan> entities_of(const std::vector<std::string>& tags) {
+  std::vector<EntitySpan> entities;
   Tag before;
   int64_t first = 0;
   for (size_t i = 0; i <= tags.size(); ++i) {
@@ -62,8 +62,8 @@ EntityScores entity_scores(const std::vector<std::vector<std::string>>& labels,
                            const std::vector<std::vector<std::string>>& predictions) {
   double of_labels = 0, of_predictions = 0, both = 0, words = 0, same_words = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
-    const std::vector<Entity> wanted = entities_of(labels[i]), got = entities_of(predictions[i]);
-    std::vector<Entity> common;
+    const std::vector<EntitySpan> wanted = entities_of(labels[i]), got = entities_of(predictions[i]);
+    std::vector<EntitySpan> common;
     std::set_intersection(wanted.begin(), wanted.end(), got.begin(), got.end(), std::back_inserter(common));
     of_labels += static_cast<double>(wanted.size());
     of_predictions += static_cast<double>(got.size());

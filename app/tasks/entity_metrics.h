@@ -9,17 +9,17 @@
 namespace bert {
 
 /// A run of words of one kind: words first to last.
-struct Entity {
+struct EntitySpan {
   std::string type;
   int64_t first = 0, last = 0;
   auto order() const { return std::tie(type, first, last); }
-  bool operator==(const Entity& other) const { return order() == other.order(); }
-  bool operator<(const Entity& other) const { return order() < other.order(); }
+  bool operator==(const EntitySpan& other) const { return order() == other.order(); }
+  bool operator<(const EntitySpan& other) const { return order() < other.order(); }
 };
 
 /// The entities of one sentence. `tags` are O, or B-, I-, E- or S- and a type, in any of the schemes IOB1, IOB2, IOE and
 /// IOBES. Source: seqeval.metrics.sequence_labeling.get_entities (not strict).
-std::vector<Entity> entities_of(const std::vector<std::string>& tags);
+std::vector<EntitySpan> entities_of(const std::vector<std::string>& tags);
 
 /// Counts over sentences.
 struct EntityScores {

@@ -125,7 +125,7 @@ TaskPredictions read_submission_table(const TaskExamples& examples, const std::s
     if (found == classes.end()) {
       const bool own = examples.task.layout == TaskLayout::kTable;
       table.fail(kPrediction, fmt::format("unknown label \"{}\"{}", table.cell(kPrediction),
-                                          own ? "; --labels must have all labels" : ""));
+                                          own ? "; data.labels must have all labels" : ""));
     }
     predictions.classes[place->second] = found->second;
   }

@@ -138,6 +138,7 @@ Checkpoint InitialCheckpoint::open_initial_checkpoint(std::string& directory) {
   try {
     if (const ForeignFormat* format = foreign_format_of(config().initial_checkpoint))
       return open_foreign(*format, directory);
+    refuse_other_weights(config().initial_checkpoint);
     directory = find_initial_checkpoint();
     return open_checkpoint(directory, tensor_bytes());
   } catch (const InputMissing& error) {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "app/distributed/process_group.h"
+#include "app/train/log/run_log.h"
 #include "app/train/pretraining_inputs.h"
-#include "app/train/run_log.h"
 #include "app/train/step/training_step.h"
 
 namespace bert {

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "app/device/device.h"
 #include "app/distributed/rank_zero.h"
 #include "app/system/errors.h"
 #include "app/train/run_inputs.h"
-#include "app/train/step/device.h"
 #include "data/io/files.h"
 
 namespace bert {
@@ -64,7 +64,7 @@ int64_t choose_micro_batch(const RunConfig& config, const std::vector<int64_t>& 
       "micro_batch_size auto: {}, {}; the plan is {:.1f} GB, and {:.1f} GB are free on {}", size,
       before > 0 ? fmt::format("as before (the largest that fits is {})", largest) : "the largest that fits",
       plan_of(size), free / 1e9, place.device.str()));
-  if (size < config.global_batch_size && config.optimizer.average == "micro_batches") {
+  if (size < config.global_batch_size && config.optimizer.average == GradientAverage::kMicroBatches) {
     note(
         "warning: micro_batch_size auto with optimizer.average micro_batches: the mean over micro-batches depends on "
         "their size, so on this device's memory; optimizer.average=masked_tokens does not");
@@ -79,7 +79,7 @@ PretrainConfig with_micro_batch(PretrainConfig config, const PretrainingShards& 
     tokens += shard->manifest().tokens;
     masked += shard->manifest().masked_tokens;
   }
-  const double share = config.data.masking == "dynamic"
+  const double share = config.data.masking == Masking::kDynamic
                            ? config.data.masks.masked_lm_prob
                            : static_cast<double>(masked) / static_cast<double>(std::max<int64_t>(tokens, 1));
   const auto longest = static_cast<double>(train.longest_row());

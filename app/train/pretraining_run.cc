@@ -63,7 +63,7 @@ PretrainingRun::PretrainingRun(PretrainingInputs inputs, const RunPlace& place)
     step_.sum_losses_by_source(static_cast<int64_t>(sources));
   if (!inputs_.validation) return;
   log_.say("counting the words of data.train: evaluations compare their loss with that of word frequencies");
-  unigram_.emplace(*inputs_.train, inputs_.config.data.corrupted_rows == "skip");
+  unigram_.emplace(*inputs_.train, inputs_.config.data.corrupted_rows == CorruptedRows::kSkip);
 }
 
 std::optional<DynamicMasking> PretrainingRun::validation_masking() const {
@@ -87,7 +87,7 @@ void PretrainingRun::announce(int64_t applied) {
     const bool left_out = !has_pairs(objective_) && inputs_.train->any_pairs();
     log_.say(fmt::format("objective {}{}", name_of_value(objective_),
                          left_out ? ": the labels of the sentence pairs in data.train are not used" : ""));
-    log_.note(inputs_.config.optimizer.type + ", " + step_.parameter_report());
+    log_.note(fmt::format("{}, {}", name_of_value(inputs_.config.optimizer.type), step_.parameter_report()));
   }
   for (const std::string& warning : vocabulary_warnings(*inputs_.tokenizer, inputs_.config.data.vocab_file))
     log_.say("warning: " + warning);

@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/train/run_attempts.h"
+#include "app/system/machine/host.h"
+#include "app/train/log/run_attempts.h"
 
 namespace bert {
 namespace {
@@ -65,9 +66,10 @@ std::string describe_begin(RunState& run, int64_t applied, int64_t last_step) {
       "steps     {}\n"
       "results   {} (metrics.jsonl, run.log, checkpoints)",
       run.step().device().str(), ranks > 1 ? fmt::format(" x {} ranks", ranks) : "",
-      plural(at::get_num_threads(), "thread"), config.precision, plural(model.num_hidden_layers, "layer"),
-      model.hidden_size, static_cast<double>(parameters) / 1e6, plural(examples, "example"), epochs,
-      batch_of(config, ranks), steps_of(config, applied, last_step), config.run_directory);
+      plural(at::get_num_threads(), "thread"), name_of_value(config.precision),
+      plural(model.num_hidden_layers, "layer"), model.hidden_size, static_cast<double>(parameters) / 1e6,
+      plural(examples, "example"), epochs, batch_of(config, ranks), steps_of(config, applied, last_step),
+      config.run_directory);
 }
 
 RunFacts facts_of(RunState& run, int64_t applied) {
@@ -89,7 +91,7 @@ RunFacts facts_of(RunState& run, int64_t applied) {
 
 std::string describe_end(RunState& run, int64_t applied) {
   std::string text = fmt::format("finished step {}", applied);
-  for (const auto& [name, value] : run.log().figures()) {
+  for (const auto& [name, value] : run.log().summary().figures()) {
     if (name != "unigram_entropy" && name != "mlm_loss_untrained") text += fmt::format(", {} {:.4g}", name, value);
   }
   return text + fmt::format("\nthe result is {}/latest, its figures are in {}/summary.json", run.config().run_directory,

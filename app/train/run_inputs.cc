@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
+#include "app/interop/open_tokenizer.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
 
@@ -67,7 +69,7 @@ bool is_on_console(const RunConfig& config) {
 RunNote print_and_keep(const RunConfig& config, int rank, std::vector<std::string>& notes) {
   const bool prints = rank == 0 && is_on_console(config);
   return [prints, &notes](const std::string& sentence) {
-    if (prints) fmt::print(stderr, "{}\n", sentence);
+    if (prints) std::fprintf(stderr, "%s\n", sentence.c_str());  // a console that nobody reads is no error
     notes.push_back(sentence);
   };
 }
@@ -77,7 +79,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const PretrainConfig& config) {
   if (path.empty()) throw ConfigError("data.vocab_file: names no file; `bert vocab` makes one");
   std::unique_ptr<Tokenizer> tokenizer;
   try {
-    tokenizer = make_tokenizer(path, config.data.tokenizer);
+    tokenizer = open_tokenizer(path, config.data.tokenizer);
   } catch (const InputMissing& error) {
     throw InputMissing(fmt::format("data.vocab_file: {}; `bert vocab` makes one", error.what()));
   }
@@ -118,7 +120,7 @@ std::shared_ptr<const PretrainingShards> open_shards(const PretrainConfig& confi
     throw ConfigError(fmt::format("micro_batch_tokens {}: data.{} has sequences of {} tokens; expected room for these",
                                   config.micro_batch_tokens, key, shards->longest_row()));
   }
-  if (config.data.masking == "static" && lacks_masks(*shards)) {
+  if (config.data.masking == Masking::kStatic && lacks_masks(*shards)) {
     throw ConfigError(fmt::format(
         "data.{}: was made without masks (`bert data create --masking none`); set data.masking=dynamic", key));
   }

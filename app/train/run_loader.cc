@@ -11,7 +11,7 @@
 namespace bert {
 
 std::optional<DynamicMasking> dynamic_masking(const PretrainConfig& config, const Tokenizer* tokenizer) {
-  if (config.data.masking != "dynamic") return std::nullopt;
+  if (config.data.masking != Masking::kDynamic) return std::nullopt;
   DynamicMasking masking{.vocabulary = std::make_shared<const MaskingVocabulary>(*tokenizer),
                          .config = config.data.masks};
   if (masking.config.max_predictions_per_seq == 0) masking.config.max_predictions_per_seq = INT64_MAX;
@@ -28,7 +28,7 @@ DataLoaderConfig loader_config(const PretrainConfig& config, const PretrainingSh
   loader.seed = static_cast<uint64_t>(config.seed);
   loader.sources = training_sources(config, train);
   loader.masking = dynamic_masking(config, tokenizer);
-  loader.replace_damaged_rows = config.data.corrupted_rows == "skip";
+  loader.replace_damaged_rows = config.data.corrupted_rows == CorruptedRows::kSkip;
   if (config.micro_batch_tokens > 0 && packed_micro_batches(loader, train) == 0) {
     throw ConfigError(fmt::format(
         "micro_batch_tokens {}: a step of {} sequences (global_batch_size) does not fill half of it; expected "

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 
+#include "data/io/error.h"
 #include "data/io/io_errors.h"
 
 namespace bert {
@@ -23,11 +25,11 @@ std::string holder_of(int descriptor) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& run_directory) {
+RunLock::RunLock(const std::string& run_directory) : path_(run_directory + "/lock") {
   std::error_code error;
   std::filesystem::create_directories(run_directory, error);
   if (error) throw_io_error(run_directory, "create the run directory", error.value());
-  const std::string path = run_directory + "/lock";
+  const std::string& path = path_;
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_io_error(path, "open", errno);
   if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
@@ -48,5 +50,17 @@ RunLock::RunLock(const std::string& run_directory) {
 }
 
 RunLock::~RunLock() { close(descriptor_); }
+
+void RunLock::check() const {
+  struct stat held {
+  }, named{};
+  if (fstat(descriptor_, &held) == 0 && stat(path_.c_str(), &named) == 0 && held.st_dev == named.st_dev &&
+      held.st_ino == named.st_ino)
+    return;
+  throw IoError(
+      path_ +
+      ": is not the file that this process has locked: the run directory was removed or moved. Nothing more is "
+      "written; start the run again, in a directory that stays");
+}
 
 }  // namespace bert

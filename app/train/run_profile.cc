@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "app/train/step/device.h"
+#include "app/device/device.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 
 namespace bert {
 
-RunProfile::RunProfile(const RunConfig& config, c10::Device device, bool chief)
-    : directory_(config.run_directory), device_(device), chief_(chief) {
+RunProfile::RunProfile(const RunConfig& config, c10::Device device, bool is_rank_zero)
+    : directory_(config.run_directory), device_(device), is_rank_zero_(is_rank_zero) {
   const StepRange steps = config.profile.range().value_or(StepRange{});
   first_ = steps.first;
   last_ = steps.last;
@@ -24,7 +24,7 @@ int64_t RunProfile::next_stop(int64_t applied, int64_t otherwise) const {
 }
 
 void RunProfile::begin(int64_t applied) {
-  if (!chief_ || profiler_ || last_ == 0 || applied + 1 < first_ || applied >= last_) return;
+  if (!is_rank_zero_ || profiler_ || last_ == 0 || applied + 1 < first_ || applied >= last_) return;
   from_ = applied + 1;
   profiler_.emplace(device_);
 }

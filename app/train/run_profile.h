@@ -16,8 +16,8 @@ namespace bert {
 /// that begins within the steps profiles the rest of them, one that begins after them none.
 class RunProfile {
  public:
-  /// `chief`: this is rank 0.
-  RunProfile(const RunConfig& config, c10::Device device, bool chief);
+  /// `is_rank_zero`: this is rank 0.
+  RunProfile(const RunConfig& config, c10::Device device, bool is_rank_zero);
 
   /// The next step after `applied` at which begin() or end() has work to do, the same on every rank; `otherwise` if
   /// there is none before it.
@@ -31,7 +31,7 @@ class RunProfile {
  private:
   std::string directory_;
   c10::Device device_;
-  bool chief_;
+  bool is_rank_zero_;
   int64_t first_, last_;  // 0: none
   int64_t from_ = 0;      // the first step of profiler_
   std::optional<Profiler> profiler_;

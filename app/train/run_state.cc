@@ -72,7 +72,7 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
   expect_whole(checkpoint.model);
   expect_whole(checkpoint.optimizer);
   GradScaler& scaler = step().scaler;
-  if (needs_loss_scale(parse_precision(before.precision))) {  // otherwise the checkpoint has no meaningful scale
+  if (needs_loss_scale(before.precision)) {  // otherwise the checkpoint has no meaningful scale
     StateDict scale;
     scale.insert("scale", torch::tensor(state.loss_scale));
     scale.insert("growth_tracker", torch::tensor(state.growth_tracker));
@@ -84,7 +84,7 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
                     .consumed_sequences = state.consumed_samples,
                     .consumed_steps = state.consumed_steps > 0 ? state.consumed_steps
                                                                : state.consumed_samples / before.global_batch_size});
-  log().restore(state.metrics);
+  log().summary().restore(state.metrics);
   log().say("continuing from " + directory);
 }
 
@@ -118,12 +118,14 @@ void RunState::save_with(int64_t applied, const std::function<void(const Checkpo
     state.config = config_json();
     state.config_sha256 = sha256(state.config);
     state.data = data();
-    state.metrics = log().figures();
+    state.metrics = log().summary().figures();
     state.model.vocabulary = tokenizer().vocabulary().tokens();
+    state.model.added_tokens = tokenizer().vocabulary().added();
     if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(&tokenizer())) {
       state.model.tokenizer_model = pieces->model();
     }
     describe(checkpoint);
+    check_directory();
     write(checkpoint);
   }
   // A rank may end with 75 only if the checkpoint is written. A step has a second checkpoint if a run stops after steps

@@ -12,7 +12,8 @@
 #include "app/checkpoint/checkpoint.h"
 #include "app/config/run_config.h"
 #include "app/distributed/process_group.h"
-#include "app/train/run_log.h"
+#include "app/train/log/run_log.h"
+#include "app/train/run_lock.h"
 #include "app/train/step/optimizer_step.h"
 #include "data/loader/look_ahead_loader.h"
 #include "data/tokenizer/tokenizer.h"
@@ -53,6 +54,13 @@ class RunState {
   /// stay the same (unless `allow_config_change`); DataError, InputMissing, IoError.
   int64_t restore(bool allow_config_change);
 
+  /// `lock` is held as long as the run writes. check_directory() then throws IoError if the run directory was removed or
+  /// moved.
+  void set_lock(const RunLock& lock) { lock_ = &lock; }
+  void check_directory() const {
+    if (lock_ != nullptr) lock_->check();
+  }
+
   /// Writes the checkpoint of step `applied` and returns on every rank when rank 0 has written it. Every rank must call
   /// it. Throws IoError, PeerError if the weights of the ranks differ.
   void save(int64_t applied);
@@ -88,7 +96,7 @@ class RunState {
   /// A configuration in state.json, read by the kind of run that has written it.
   struct Earlier {
     int64_t seed = 0, global_batch_size = 1;
-    std::string precision;
+    Precision precision = Precision::kFp32;
     std::vector<ConfigDifference> changes;  // in fields that must stay the same
     std::vector<ConfigDifference> all;      // in any field
   };
@@ -109,7 +117,8 @@ class RunState {
   /// Makes a checkpoint of step `applied`. Rank 0 calls `write` with it, and every rank returns when it is written.
   void save_with(int64_t applied, const std::function<void(const Checkpoint& checkpoint)>& write);
 
-  int64_t saves_ = 0;  // calls of save()
+  int64_t saves_ = 0;              // calls of save()
+  const RunLock* lock_ = nullptr;  // of rank 0
 };
 
 /// The name in safetensors of the dtype of weights.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/device/device.h"
 #include "app/distributed/environment.h"
 #include "app/distributed/group_end.h"
 #include "app/distributed/process_group.h"
@@ -22,13 +23,13 @@
 #include "app/system/stop_signals.h"
 #include "app/system/torch_errors.h"
 #include "app/train/agreed_interval.h"
+#include "app/train/log/run_attempts.h"
+#include "app/train/log/sequence_log.h"
 #include "app/train/rank_agreement.h"
 #include "app/train/run_description.h"
 #include "app/train/run_lock.h"
 #include "app/train/run_profile.h"
 #include "app/train/run_state.h"
-#include "app/train/sequence_log.h"
-#include "app/train/step/device.h"
 #include "data/io/files.h"
 
 namespace bert {
@@ -82,9 +83,13 @@ class Trainer {
   /// Writes the profile, and says what it found, if its steps are over.
   void end_profile();
 
+  void attempt_ended(int exit_code, const std::string& reason);
+
   RunState& run_;
   const RunConfig& config_;
   RunProfile profile_;
+  std::optional<RunAttempts> attempts_;  // of rank 0, from the begin of the training
+  double gemm_flops_ = 0;                // measure_gemm()
   AgreedFlag stop_flag_;
   AgreedInterval save_interval_;
   std::optional<SequenceLog> sequence_log_;
@@ -242,8 +247,7 @@ void Trainer::save() {
 
 void Trainer::end_profile() {
   const auto start = std::chrono::steady_clock::now();
-  const std::optional<std::string> text =
-      profile_.end(applied_, stopping_ || applied_ == last_step_, run_.log().gemm_flops());
+  const std::optional<std::string> text = profile_.end(applied_, stopping_ || applied_ == last_step_, gemm_flops_);
   if (!text) return;
   run_.log().leave_out(std::chrono::steady_clock::now() - start);
   run_.log().say(*text);
@@ -252,9 +256,11 @@ void Trainer::end_profile() {
 int Trainer::train() {
   const auto due = [&](int64_t every) { return applied_ == last_step_ || (every > 0 && applied_ % every == 0); };
   run_.log().begin(facts_of(run_, applied_));
-  if (applied_ == 0 && run_.evaluates_at_start() && run_.log().figures().empty()) evaluate();
+  if (run_.step().rank() == 0) attempts_.emplace(config_, run_.step(), applied_);
+  if (applied_ == 0 && run_.evaluates_at_start() && run_.log().summary().figures().empty()) evaluate();
   if (stopping_) save();
-  run_.log().start(applied_, last_step_);
+  gemm_flops_ = measure_gemm(run_.step().device(), compute_dtype(config_.precision));
+  run_.log().start(applied_, last_step_, gemm_flops_);
   if (run_.group() && !stopping_) stop_flag_.exchange(!can_read(1));  // for the answer to the first stop_requested()
   while (applied_ < last_step_ && !stopping_) {
     profile_.begin(applied_);
@@ -282,7 +288,8 @@ int Trainer::end() {
     std::rethrow_exception(run_.log().failure());
   }
   if (metrics_lost) return kIo;
-  run_.log().write_summary(applied_);
+  run_.check_directory();
+  if (run_.step().rank() == 0) run_.log().summary().write(applied_);
   if (finished) {
     run_.log().say(describe_end(run_, applied_));
     return kOk;
@@ -292,24 +299,26 @@ int Trainer::end() {
   return kPreempted;
 }
 
+void Trainer::attempt_ended(int exit_code, const std::string& reason) {
+  if (attempts_) attempts_->ended(applied_, exit_code, reason);
+}
+
 int Trainer::train_and_note() {
   try {
     const int code = train();
     const bool early = !ended_early_ && applied_ < config_.max_steps;
     const int signal = StopSignals::first();
-    run_.log().attempt_ended(applied_, code,
-                             code == kPreempted ? (signal != 0 ? signal_name(signal) : "a signal at another rank")
-                             : early            ? "stopped at stop_at_step"
-                                                : "finished");
+    attempt_ended(code, code == kPreempted ? (signal != 0 ? signal_name(signal) : "a signal at another rank")
+                        : early            ? "stopped at stop_at_step"
+                                           : "finished");
     return code;
   } catch (const c10::Error& error) {
-    run_.log().attempt_ended(applied_, is_out_of_memory(error) ? kOutOfMemory : kInternal,
-                             first_line(error.what_without_backtrace()));
+    attempt_ended(is_out_of_memory(error) ? kOutOfMemory : kInternal, first_line(error.what_without_backtrace()));
     throw;
   } catch (...) {
     std::string type, message;
     const int code = exit_code_of_current_exception(type, message);
-    run_.log().attempt_ended(applied_, code, first_line(message));
+    attempt_ended(code, first_line(message));
     throw;
   }
 }
@@ -330,7 +339,7 @@ int Trainer::run(bool allow_config_change) {
   if (applied_ >= last_step_) {
     run_.log().say("already finished: step " + std::to_string(applied_) + " of " + std::to_string(last_step_) + " in " +
                    config_.run_directory);
-    run_.log().mend_summary(applied_);
+    if (run_.step().rank() == 0) run_.log().summary().mend(applied_);
     return kOk;
   }
   if (run_.logs_examples()) {
@@ -357,6 +366,7 @@ int train(const RunConfig& config, const RunMaker& make_run, bool allow_config_c
   return with_orderly_end(group, [&] {
     group = join(config, device);
     run = make_run({.device = device, .group = group, .local_size = environment.local_size});
+    if (lock) run->set_lock(*lock);
     trainer.emplace(*run);
     return trainer->run(allow_config_change);
   });

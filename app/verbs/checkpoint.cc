@@ -155,7 +155,7 @@ int diff(int argc, char** argv) {
   return kOk;
 }
 
-constexpr Action kActions[] = {
+constexpr Action kCheckpointActions[] = {
     {"list", list, "lists the checkpoints of a run and verifies them"},
     {"verify", verify, "compares every byte with the manifest"},
     {"diff", diff, "compares two checkpoints tensor by tensor"},
@@ -164,8 +164,9 @@ constexpr Action kActions[] = {
 }  // namespace
 
 int checkpoint_command(int argc, char** argv) {
-  return run_action({.program = "bert checkpoint", .example = "bert checkpoint list runs/first", .actions = kActions},
-                    argc, argv);
+  return run_action(
+      {.program = "bert checkpoint", .example = "bert checkpoint list runs/first", .actions = kCheckpointActions}, argc,
+      argv);
 }
 
 }  // namespace bert

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -96,24 +95,15 @@ int start(int argc, char** argv) {
                "bert config new");
   app.footer(
       "The values are those of the recipe in configs/.\n"
-      "Example: bert config new --task sst2 --output sst2.json --schema finetune.schema.json");
-  std::string task = kPretrain, output, schema_path;
+      "Example: bert config new --task sst2 --output sst2.json");
+  std::string task = kPretrain, output;
   app.add_option("--task", task, "pretrain, or the task of bert finetune")
       ->check(CLI::IsMember(starting_tasks()))
       ->capture_default_str();
   app.add_option("--output", output, "file to write, instead of standard output");
-  app.add_option("--schema", schema_path,
-                 "file for the JSON Schema, which the configuration then names in \"$schema\"");
   if (!parse_command_line(app, argc, argv)) return kOk;
-  check_outputs({{"--output", output}, {"--schema", schema_path}}, {});
-  std::string named;
-  if (!schema_path.empty()) {
-    namespace fs = std::filesystem;
-    const fs::path directory = output.empty() ? fs::current_path() : fs::absolute(output).parent_path();
-    named = fs::proximate(fs::absolute(schema_path), directory).string();
-    write_or_print(schema_of(task), schema_path);
-  }
-  write_or_print(starting_file(task, named), output);
+  check_outputs({{"--output", output}}, {});
+  write_or_print(starting_file(task), output);
   return kOk;
 }
 
@@ -125,7 +115,7 @@ int reference(int argc, char** argv) {
   return kOk;
 }
 
-int diff(int argc, char** argv) {
+int config_diff(int argc, char** argv) {
   CLI::App app("Prints a line of JSON for every key in which two configurations differ.", "bert config diff");
   app.footer("Example: bert config diff configs/bert-base.json configs/bert-large.json");
   std::string path, other;
@@ -144,13 +134,13 @@ int diff(int argc, char** argv) {
   return kOk;
 }
 
-constexpr Action kActions[] = {
+constexpr Action kConfigActions[] = {
     {"new", start, "writes a commented file to start from"},
     {"validate", validate, "reports every error, or \"valid\""},
     {"show", show, "prints the resolved configuration"},
     {"schema", schema, "prints the JSON Schema, for editors"},
     {"reference", reference, "prints all keys with their meaning"},
-    {"diff", diff, "compares two configurations key by key"},
+    {"diff", config_diff, "compares two configurations key by key"},
 };
 
 }  // namespace
@@ -158,7 +148,7 @@ constexpr Action kActions[] = {
 int config_command(int argc, char** argv) {
   return run_action({.program = "bert config",
                      .example = "bert config show configs/quickstart.json max_steps=100",
-                     .actions = kActions},
+                     .actions = kConfigActions},
                     argc, argv);
 }
 

@@ -55,6 +55,7 @@ ForeignCheckpoint open_source(const ConvertOptions& options, Percentage& percent
     if (options.from.empty() ? format.recognises(options.input) : options.from == format.name)
       return format.read(options.input, options.foreign);
   }
+  refuse_other_weights(options.input);
   std::error_code unseen;
   if (std::filesystem::is_regular_file(options.input, unseen)) {
     throw InputMissing(

@@ -7,7 +7,6 @@
 #include "app/config/finetune_config.h"
 #include "app/finetune/finetuning_run.h"
 #include "app/finetune/seed_series.h"
-#include "app/finetune/sweep.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/verbs.h"
 
@@ -25,10 +24,7 @@ int finetune_command(int argc, char** argv) {
       "swag; "
       "text-classification and text-regression on CSV, TSV or JSON lines of one's own. Each has its recipe in "
       "configs/.\n"
-      "\"sweep\" in the configuration is a grid: {\"optimizer.lr\": [2e-5, 3e-5], \"num_train_epochs\": [2, 3]} makes "
-      "a run for each combination, each in run_directory/NAME, and a table of their metrics. Finished runs are not "
-      "repeated.\n"
-      "Example: bert finetune configs/sst2.json 'sweep={\"optimizer.lr\": [2e-5, 3e-5]}' --seeds 3");
+      "Example: bert finetune configs/sst2.json optimizer.lr=3e-5 --seeds 3");
   std::string path;
   std::vector<std::string> overrides;
   bool allow_config_change = false;
@@ -43,9 +39,7 @@ int finetune_command(int argc, char** argv) {
       ->check(number_in<int64_t>(1, 1000));
   if (!parse_command_line(app, argc, argv)) return kOk;
   std::signal(SIGPIPE, SIG_IGN);  // as bert pretrain: the result is the run directory
-  const FinetuneSweep sweep = load_finetune_sweep(path, overrides);
-  if (!sweep.keys.empty()) return finetune_sweep(sweep, seeds, allow_config_change);
-  const FinetuneConfig& config = sweep.runs.front().config;
+  const FinetuneConfig config = load_finetune_config(path, overrides);
   return seeds > 0 ? finetune_seeds(config, seeds, allow_config_change) : finetune(config, allow_config_change);
 }
 

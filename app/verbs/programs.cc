@@ -18,11 +18,13 @@ struct DescribedVerb {
   const char* help;
 };
 
-#define BERT_CORE_VERB(name, function, help) {name, function, help},
-#define BERT_TORCH_VERB(name, function, help) {name, nullptr, help},
-constexpr DescribedVerb kDescribedVerbs[] = {BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
+#define BERT_CORE_VERB(name, function, traits, help) {name, function, help},
+#define BERT_TORCH_VERB(name, function, traits, help) {name, nullptr, help},
+#define BERT_BOTH_VERB(name, function, torch_function, traits, help) {name, function, help},
+constexpr DescribedVerb kDescribedVerbs[] = {BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB, BERT_BOTH_VERB)};
 #undef BERT_CORE_VERB
 #undef BERT_TORCH_VERB
+#undef BERT_BOTH_VERB
 
 CommandDescription describe_bert() {
   CommandDescription bert;

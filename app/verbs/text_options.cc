@@ -1,12 +1,17 @@
 #include "app/verbs/text_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
+#include "app/system/errors.h"
+#include "data/corpus/decompression.h"
 #include "data/corpus/encoding.h"
+#include "data/text/sentence_classes.h"
 
 namespace bert {
 
@@ -29,7 +34,28 @@ void add_text_options(CLI::App& app, ReaderOptions& options) {
         return is_known_encoding(name) ? "" : "no encoding of iconv: " + name + "; iconv -l lists them";
       });
   app.add_flag("--skip-bad-lines", options.skip_bad_lines,
-               "skip and count lines that are no JSON object with the field, instead of ending with an error");
+               "skip and count lines that are no JSON object with the field, in place of an error");
+}
+
+void add_language_option(CLI::App& app, std::string& language) {
+  app.add_option("--language", language, "of the prose, as en or de; default: its words tell")
+      ->check([](const std::string& code) -> std::string {
+        const std::vector<std::string> known = sentence_classes::listed_languages();
+        if (std::find(known.begin(), known.end(), code) != known.end()) return "";
+        return fmt::format("no rules for sentences of \"{}\"; known: {}", code, fmt::join(known, ", "));
+      });
+}
+
+Layout layout_of_names(const std::vector<InputFile>& files, bool sentences) {
+  const auto is_json = [](const InputFile& file) {
+    const std::string_view name = without_packed_suffix(file.path);
+    return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".json");
+  };
+  const auto found = std::find_if(files.begin(), files.end(), is_json);
+  if (found == files.end()) return Layout::kSentences;
+  if (!sentences && std::all_of(files.begin(), files.end(), is_json)) return Layout::kJsonLines;
+  throw UsageError("--input has JSON lines, such as " + found->path +
+                   ", and one sentence a line is expected: give --split-sentences for prose, or make them apart");
 }
 
 void say_left_out(const std::string& program, const ReaderOptions& options, const ReadStatistics& statistics) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/interop/open_tokenizer.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/tokenizer_options.h"
 #include "app/verbs/verbs.h"
@@ -141,7 +142,7 @@ int tokenize_command(int argc, char** argv) {
   bool special_tokens = false;
   TokenizerConfig config;
   CLI::App app{"Tokenizes each line of standard input to a line of standard output.", "bert tokenize"};
-  app.add_option("--vocab", vocab, "vocab.txt (WordPiece), or a SentencePiece *.model or *.spm")->required();
+  app.add_option("--vocab", vocab, kTokenizerFiles)->required();
   add_tokenizer_options(app, config, "keep case and accents; for a cased vocabulary");
   app.add_option("--format", format,
                  "ids: numbers separated by spaces; tokens: text separated by spaces;\n"
@@ -163,7 +164,7 @@ int tokenize_command(int argc, char** argv) {
       "Example: echo 'Hello, world!' | bert tokenize --vocab vocab.txt --format tokens");
   if (!parse_command_line(app, argc, argv)) return kOk;
 
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(vocab, config);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(vocab, config);
   for (const std::string& warning : vocabulary_warnings(*tokenizer, vocab))
     say_in("bert tokenize")("warning: " + warning);
   const int64_t invalid = LineTokenizer(*tokenizer, format, special_tokens).run();

@@ -1,5 +1,7 @@
 #include "app/verbs/torch_verbs.h"
 
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -11,13 +13,16 @@
 
 #include "app/cli/command_line.h"
 #include "app/cli/description.h"
+#include "app/device/device.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
 #include "app/system/machine/memory.h"
+#include "app/system/resource_limits.h"
 #include "app/system/torch_errors.h"
 #include "app/verbs/verbs.h"
 #include "cuda_ext/compat.h"
+#include "cuda_ext/instruction_sets.h"
 
 namespace bert {
 namespace {
@@ -61,39 +66,44 @@ bool check_gpus() {
   return right;
 }
 
-/// The LibTorch part of `bert doctor`. Returns kOk if a matrix product is right on the CPU and on every CUDA device,
-/// kInternal if it is not on the CPU, and kInputMissing if something else is BAD.
-int check_libtorch(int /*argc*/, char** /*argv*/) {
-  const bool right = computes(torch::kCPU);
-  std::printf("%-5s %-12s LibTorch %s computes on the CPU with %d threads\n", right ? "ok" : "BAD", "LibTorch",
-              TORCH_VERSION, torch::get_num_threads());
-  const bool gpus_right = check_gpus();
-  if (!right) return kInternal;
-  return gpus_right ? kOk : kInputMissing;
-}
-
 struct TorchVerb {
   std::string_view name;
   int (*run)(int argc, char** argv);
 };
 
-#define BERT_CORE_VERB(name, function, help)
-#define BERT_TORCH_VERB(name, function, help) {name, function},
-constexpr TorchVerb kTorchVerbs[] = {
-    {"doctor", check_libtorch}, {"evaluate", evaluate_checkpoint_command}, BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB)};
+#define BERT_CORE_VERB(name, function, traits, help)
+#define BERT_TORCH_VERB(name, function, traits, help) {name, function},
+#define BERT_BOTH_VERB(name, function, torch_function, traits, help) {name, torch_function},
+constexpr TorchVerb kTorchVerbs[] = {BERT_VERBS(BERT_CORE_VERB, BERT_TORCH_VERB, BERT_BOTH_VERB)};
 #undef BERT_CORE_VERB
 #undef BERT_TORCH_VERB
+#undef BERT_BOTH_VERB
 
 }  // namespace
+
+/// Returns kOk if a matrix product is right on the CPU and on every CUDA device, kInternal if it is not on the CPU, and
+/// kInputMissing if something else is BAD.
+int doctor_torch_command(int /*argc*/, char** /*argv*/) {
+  const bool right = computes(torch::kCPU);
+  std::printf("%-5s %-12s LibTorch %s computes on the CPU with %d threads\n", right ? "ok" : "BAD", "LibTorch",
+              TORCH_VERSION, torch::get_num_threads());
+  std::string rates;
+  for (const auto& [precision, rate] : product_rates()) rates += fmt::format(", {} {:.2f} TFLOP/s", precision, rate);
+  std::printf("%-5s %-12s %s%s\n", "ok", "instructions", instruction_sets().c_str(), rates.c_str());
+  const bool gpus_right = check_gpus();
+  if (!right) return kInternal;
+  return gpus_right ? kOk : kInputMissing;
+}
+
 }  // namespace bert
 
 extern "C" int bert_torch_command(int argc, char** argv) {
   const std::string name = argv[0];
-  const bool loads_model = name == "predict" || name == "serve" || name == "evaluate";
-  loads_model ? bert::map_large_blocks() : bert::keep_large_blocks();
+  (bert::traits_of(name) & bert::kReadsModel) != 0 ? bert::map_large_blocks() : bert::keep_large_blocks();
   bert::catch_errors_of_threads();
   const auto run = [&] {
     bert::check_fail_point();
+    bert::expect_threads(at::get_num_threads());
     for (const bert::TorchVerb& verb : bert::kTorchVerbs) {
       if (name == verb.name) return verb.run(argc, argv);
     }

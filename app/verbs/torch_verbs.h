@@ -1,7 +1,7 @@
 // The entry of libbert.so, which holds the verbs that need LibTorch. build/bert calls it.
 #pragma once
 
-/// Runs a verb; argv[0] is its name. "doctor" and "version" run the LibTorch part of these verbs. Returns an exit code
+/// Runs a verb; argv[0] is its name. "doctor" and "evaluate" run the LibTorch part of these verbs. Returns an exit code
 /// of app/system/exit_codes.h; never throws.
 extern "C" int bert_torch_command(int argc, char** argv);
 using BertTorchCommand = int (*)(int, char**);
@@ -25,8 +25,5 @@ CommandDescription describe_in_torch_library(const char* verb);
 /// Runs the verb argv[0] of libbert.so, which is loaded for it. Returns its exit code; kInputMissing, after a message, if
 /// LibTorch cannot be loaded.
 int run_in_torch_library(int argc, char** argv);
-
-/// bert evaluate with --checkpoint, in libbert.so.
-int evaluate_checkpoint_command(int argc, char** argv);
 
 }  // namespace bert

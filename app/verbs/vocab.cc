@@ -14,6 +14,7 @@
 #include "data/corpus/document_reader.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/tokenizer/vocabulary_warnings.h"
 #include "data/tokenizer/wordpiece_trainer.h"
 
 namespace bert {
@@ -104,6 +105,8 @@ int vocab_command(int argc, char** argv) {
         "bert vocab: left out the {} rarest of {} characters, {:.2g} % of the text: words with them become [UNK]\n",
         characters.in_text - characters.in_vocabulary, characters.in_text, 100 * (1 - characters.coverage));
   }
+  const WordPieceTokenizer learned(Vocabulary(tokens, output), config.tokenizer);
+  for (const std::string& warning : vocabulary_warnings(learned, output)) say_in("bert vocab")("warning: " + warning);
   for (const std::string& token : tokens) file.write(token + "\n");
   file.commit();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;

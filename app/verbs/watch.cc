@@ -51,9 +51,10 @@ class Output {
   size_t shown_ = 0;  // lines on the screen
 };
 
-/// Shows the run until it ends. Returns its exit code. A failed run has ended when no process has gone on with it for
-/// `patience` seconds.
-int watch(RunWatch& run, double interval, double patience) {
+/// Shows the run until it ends. Returns its exit code. A failed run has ended when no process has gone on with it for ten
+/// looks.
+int watch(RunWatch& run, double interval) {
+  constexpr double kPatience = 10;
   Output output;
   Clock::time_point gone;  // the last look that found something new, without a process
   bool is_gone = false;
@@ -69,7 +70,7 @@ int watch(RunWatch& run, double interval, double patience) {
     } else if (!is_gone || !lines.empty()) {
       is_gone = true;
       gone = Clock::now();
-    } else if (Clock::now() - gone >= std::chrono::duration<double>(patience)) {
+    } else if (Clock::now() - gone >= std::chrono::duration<double>(kPatience * interval)) {
       if (!why.empty()) fmt::print(stderr, "bert watch: {}\n", why);
       return *code;
     }
@@ -88,18 +89,15 @@ int watch_command(int argc, char** argv) {
       "bert watch");
   app.footer("Example: bert watch runs/first");
   std::string directory;
-  double interval = 1, patience = 10;  // seconds
+  double interval = 1;  // seconds
   app.add_option("RUN", directory, "run directory")->required();
   app.add_option("--interval", interval, "seconds between two looks")
       ->check(number_in(0.1, 3600.0))
       ->capture_default_str();
-  app.add_option("--patience", patience, "seconds without a process after which a failed run is over")
-      ->check(number_in(0.0, 86400.0))
-      ->capture_default_str();
   if (!parse_command_line(app, argc, argv)) return kOk;
   check_run_directory(directory);
   RunWatch run(directory, machine_name());
-  return watch(run, interval, patience);
+  return watch(run, interval);
 }
 
 }  // namespace bert

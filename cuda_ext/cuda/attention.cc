@@ -45,7 +45,7 @@ using composite::OptionalTensor;
 // backward writes to one tensor.
 // Note [Deterministic attention]
 // The backwards of flash and of the memory-efficient kernels add up dq in an order that differs from run to run, unless
-// deterministic algorithms are on. The trainer switches them on (app/train/step/determinism.h). Then flash keeps
+// deterministic algorithms are on. The trainer switches them on (app/device/determinism.h). Then flash keeps
 // ceil(multiprocessors / (sequences * heads)) copies of dq in fp32: one copy, as otherwise, from 132 / 16 = 9 sequences
 // of BERT-large on an H200. The memory-efficient backward then does not split the keys, which leaves the chip idle only
 // if there are few sequences.

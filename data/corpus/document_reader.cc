@@ -142,6 +142,7 @@ class FileDocuments {
     for (std::string_view line; number_ < lines; ++number_) {
       if (!lines_.next(line))
         throw DataError(fmt::format("{}: has {} lines; {} were read of it before", source().path(), number_, lines));
+      if (layout_ == Layout::kJsonLines) lone_surrogates_ += count_lone_surrogates(line);
     }
     bad_lines_ = bad_lines;
   }
@@ -150,6 +151,8 @@ class FileDocuments {
   [[nodiscard]] int64_t lines() const { return number_; }
   [[nodiscard]] const TextSource& source() const { return lines_.source(); }
   [[nodiscard]] int64_t bad_lines() const { return bad_lines_; }
+  /// Of JSON's strings: each became U+FFFD.
+  [[nodiscard]] int64_t lone_surrogates() const { return lone_surrogates_; }
 
  private:
   /// Python does not take a line with a mark alone for blank, so such a line ends no document. The tokenizer ignores it.
@@ -165,7 +168,7 @@ class FileDocuments {
     if (layout_ == Layout::kLines) {
       document = line;
     } else if (!line.empty()) {
-      const std::string error = read_json_field(line, options_.text_field, document);
+      const std::string error = read_json_field(line, options_.text_field, document, lone_surrogates_);
       if (!error.empty()) {
         if (!options_.skip_bad_lines) {
           throw DataError(
@@ -188,6 +191,7 @@ class FileDocuments {
   size_t blanks_to_end_ = 1;
   int64_t number_ = 0;  // of lines up to now
   int64_t bad_lines_ = 0;
+  int64_t lone_surrogates_ = 0;
 };
 
 }  // namespace
@@ -258,7 +262,7 @@ class DocumentReader::Impl {
     const TextSource& source = file->source();
     statistics.stored_bytes = before.stored_bytes + source.stored_bytes();
     statistics.text_bytes = before.text_bytes + source.text_bytes();
-    statistics.invalid_sequences = before.invalid_sequences + source.invalid_sequences();
+    statistics.invalid_sequences = before.invalid_sequences + source.invalid_sequences() + file->lone_surrogates();
     statistics.bad_lines = before.bad_lines + file->bad_lines();
   }
 

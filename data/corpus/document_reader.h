@@ -34,6 +34,7 @@ extern const std::vector<std::string> kLayoutNames;
 struct ReaderOptions {
   Layout layout = Layout::kProse;          // of every file but those whose name ends as of JSON lines
   std::string text_field = "text";         // of a JSON object; "a.b" is the field b of the object a
+  std::string language = {};               // of prose: the one of split_document()
   std::string encoding = {};               // name for iconv(3); empty: UTF-8, and all others are refused
   bool skip_bad_lines = false;             // count lines that are no JSON object with the field, instead of throwing
   size_t most_document_bytes = 256 << 20;  // larger ones are refused
@@ -46,7 +47,7 @@ struct ReadStatistics {
   int64_t stored_bytes = 0;   // of the files, compressed if they are
   int64_t text_bytes = 0;     // decompressed, as UTF-8
   int64_t documents = 0;
-  int64_t invalid_sequences = 0;  // dropped: no UTF-8, or nothing in the encoding
+  int64_t invalid_sequences = 0;  // dropped: no UTF-8, nothing in the encoding, or half of a surrogate pair
   int64_t bad_lines = 0;          // skipped, with skip_bad_lines
 
   template <class Self, class Visitor>

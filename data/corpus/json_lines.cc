@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 namespace bert {
@@ -101,12 +104,75 @@ class FieldFinder final : public nlohmann::json_sax<nlohmann::json> {
   bool found_ = false;
 };
 
+/// The UTF-16 unit of an escape \uXXXX at the start of `text`.
+std::optional<uint16_t> unit_of(std::string_view text) {
+  uint16_t unit = 0;
+  if (text.size() < 6 || !text.starts_with("\\u") ||
+      std::from_chars(text.data() + 2, text.data() + 6, unit, 16).ptr != text.data() + 6)
+    return std::nullopt;
+  return unit;
+}
+
+bool is_high(uint16_t unit) { return unit >= 0xD800 && unit <= 0xDBFF; }
+bool is_low(uint16_t unit) { return unit >= 0xDC00 && unit <= 0xDFFF; }
+
+/// `line` as the RFC has JSON: null for NaN, Infinity and -Infinity, and U+FFFD for lone surrogates, which are counted.
+std::string strict_json(std::string_view line, int64_t& surrogates) {
+  std::string strict;
+  bool in_string = false;
+  while (!line.empty()) {
+    size_t taken = 1;
+    std::string_view instead = line.substr(0, 1);
+    if (in_string && line.front() == '\\') {
+      taken = std::min<size_t>(2, line.size());
+      if (const auto unit = unit_of(line)) {
+        const auto next = unit_of(line.substr(6));
+        const bool pair = is_high(*unit) && next && is_low(*next);
+        taken = pair ? 12 : 6;
+        const bool lone = !pair && (is_high(*unit) || is_low(*unit));
+        surrogates += lone ? 1 : 0;
+        instead = lone ? "\\ufffd" : line.substr(0, taken);
+      } else {
+        instead = line.substr(0, taken);
+      }
+    } else if (line.front() == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
+        if (!line.starts_with(word)) continue;
+        taken = word.size();
+        instead = "null";
+      }
+    }
+    strict += instead;
+    line.remove_prefix(taken);
+  }
+  return strict;
+}
+
 }  // namespace
 
-std::string read_json_field(std::string_view line, std::string_view field, std::string& text) {
-  FieldFinder finder(field, text);
-  nlohmann::json::sax_parse(line.begin(), line.end(), &finder);
-  return finder.error();
+std::string read_json_field(std::string_view line, std::string_view field, std::string& text,
+                            int64_t& lone_surrogates) {
+  const auto read = [&](std::string_view json) {
+    FieldFinder finder(field, text);
+    nlohmann::json::sax_parse(json.begin(), json.end(), &finder);
+    return finder.error();
+  };
+  std::string error = read(line);  // which takes none of the two
+  if (error.empty()) return error;
+  int64_t lone = 0;
+  const std::string strict = strict_json(line, lone);
+  if (strict == line) return error;
+  lone_surrogates += lone;
+  return read(strict);
+}
+
+int64_t count_lone_surrogates(std::string_view line) {
+  int64_t surrogates = 0;
+  if (line.find("\\ud") != std::string_view::npos || line.find("\\uD") != std::string_view::npos)
+    strict_json(line, surrogates);
+  return surrogates;
 }
 
 }  // namespace bert

@@ -69,13 +69,13 @@ void SectionFigures::add(const SectionFigures& more) {
   tokens += more.tokens;
 }
 
-EncodedDocument encode_document(const std::string& text, const Tokenizer& tokenizer, bool prose,
+EncodedDocument encode_document(const std::string& text, const Tokenizer& tokenizer, const ReaderOptions& reader,
                                 CorpusStatistics& statistics) {
   const bool wide = is_wide(tokenizer.vocabulary().size());
   const int32_t unk_id = tokenizer.vocabulary().unk_id();
   EncodedDocument document;
   append(document.bytes, uint32_t{0});  // reserves the place
-  for_each_sentence(text, tokenizer, prose, [&](std::span<const int32_t> ids) {
+  for_each_sentence(text, tokenizer, reader, [&](std::span<const int32_t> ids) {
     ++document.sentences;
     document.tokens += ids.size();
     statistics.unknown_tokens += std::count(ids.begin(), ids.end(), unk_id);

@@ -26,7 +26,7 @@ struct EncodedDocument {
 };
 
 /// Tokenizes a document (tokenize_document) and adds its counts, but its bytes, to `statistics`.
-EncodedDocument encode_document(const std::string& text, const Tokenizer& tokenizer, bool prose,
+EncodedDocument encode_document(const std::string& text, const Tokenizer& tokenizer, const ReaderOptions& reader,
                                 CorpusStatistics& statistics);
 
 /// Figures of a target's documents in one chunk, or in all.

@@ -36,7 +36,7 @@ void CorpusStatistics::add(const CorpusStatistics& more) {
   empty_documents += more.empty_documents;
 }
 
-void for_each_sentence(const std::string& text, const Tokenizer& tokenizer, bool prose,
+void for_each_sentence(const std::string& text, const Tokenizer& tokenizer, const ReaderOptions& reader,
                        const std::function<void(std::span<const int32_t>)>& take) {
   std::vector<int32_t> ids;
   const auto add = [&](std::string_view sentence) {
@@ -44,8 +44,8 @@ void for_each_sentence(const std::string& text, const Tokenizer& tokenizer, bool
     tokenizer.encode(sentence, ids);
     if (!ids.empty()) take(ids);
   };
-  if (prose) {
-    split_document(text, add);
+  if (reader.layout != Layout::kSentences) {
+    split_document(text, add, reader.language);
     return;
   }
   for (std::string_view rest = text; !rest.empty();) {
@@ -55,9 +55,9 @@ void for_each_sentence(const std::string& text, const Tokenizer& tokenizer, bool
   }
 }
 
-TokenizedDocument tokenize_document(const std::string& text, const Tokenizer& tokenizer, bool prose) {
+TokenizedDocument tokenize_document(const std::string& text, const Tokenizer& tokenizer, const ReaderOptions& reader) {
   TokenizedDocument document;
-  for_each_sentence(text, tokenizer, prose, [&](std::span<const int32_t> ids) {
+  for_each_sentence(text, tokenizer, reader, [&](std::span<const int32_t> ids) {
     document.ids.insert(document.ids.end(), ids.begin(), ids.end());
     document.sentence_ends.push_back(document.ids.size());
   });
@@ -93,14 +93,13 @@ Corpus read_documents(const std::vector<std::string>& paths, const Tokenizer& to
   Corpus corpus{TokenizedDocuments(tokenizer.vocabulary().size()), {}, {}};
   const auto expected = static_cast<size_t>(reader.stored_bytes());
   corpus.documents.reserve(expected / kBytesOfToken, expected / kBytesOfToken / 8, 0);
-  const bool prose = options.reader.layout != Layout::kSentences;
   std::vector<std::string> texts;
   std::vector<TokenizedDocument> block;
   int64_t block_bytes = 0;
   const auto flush = [&] {
     block.assign(texts.size(), {});
     for_each_in_parallel(texts.size(), options.num_threads,
-                         [&](size_t i) { block[i] = tokenize_document(texts[i], tokenizer, prose); });
+                         [&](size_t i) { block[i] = tokenize_document(texts[i], tokenizer, options.reader); });
     for (const TokenizedDocument& document : block) {
       corpus.documents.add(document);
       corpus.statistics.add(statistics_of(document, tokenizer.vocabulary().unk_id()));

@@ -32,13 +32,13 @@ struct CorpusStatistics {
   void add(const CorpusStatistics& more);
 };
 
-/// Passes the ids of each sentence of a document to `take`. The sentences are the document's lines, or with `prose` those
-/// of split_document(). Sentences without a token are left out.
-void for_each_sentence(const std::string& text, const Tokenizer& tokenizer, bool prose,
+/// Passes the ids of each sentence of a document to `take`. The sentences are the document's lines in Layout::kSentences,
+/// else those of split_document(). Sentences without a token are left out.
+void for_each_sentence(const std::string& text, const Tokenizer& tokenizer, const ReaderOptions& reader,
                        const std::function<void(std::span<const int32_t>)>& take);
 
 /// Tokenizes a document, sentence by sentence (for_each_sentence).
-TokenizedDocument tokenize_document(const std::string& text, const Tokenizer& tokenizer, bool prose);
+TokenizedDocument tokenize_document(const std::string& text, const Tokenizer& tokenizer, const ReaderOptions& reader);
 
 /// Memory that a document takes beside its text or its ids while it is read and tokenized with others, at most.
 inline constexpr int64_t kDocumentBytes = 200;

@@ -13,10 +13,10 @@
 namespace bert {
 namespace {
 
-constexpr int64_t kBlockBytes = 1 << 20;   // of PackedExamples, of which the last one is partly used
-constexpr int64_t kFileBytes = 8'000'000;  // buffers of a writer, a section that is read, a block of examples
-constexpr double kWriterBytes = 16;        // of an example: its place, in a list that is copied when it grows
-constexpr double kPackedFactor = 4.5;      // bzip2 -9 makes English a quarter, xz -9 a little less
+constexpr int64_t kPackedBlockBytes = 1 << 20;  // of PackedExamples, of which the last one is partly used
+constexpr int64_t kFileBytes = 8'000'000;       // buffers of a writer, a section that is read, a block of examples
+constexpr double kWriterBytes = 16;             // of an example: its place, in a list that is copied when it grows
+constexpr double kPackedFactor = 4.5;           // bzip2 -9 makes English a quarter, xz -9 a little less
 
 bool is_packed(const InputFile& file) { return !packed_format(StoredFile(file.path).beginning()).empty(); }
 
@@ -115,7 +115,7 @@ int64_t memory_of(const Workload& work, ExamplesIn place) {
 int64_t memory_for_examples(const Workload& work, int64_t bytes, ExamplesIn place) {
   const double of_example = bytes_of_example(work, place);
   const auto for_all = static_cast<double>(bytes - kFileBytes - memory_of_documents(work));
-  return kBlockBytes + static_cast<int64_t>(for_all * of_example / (of_example + kWriterBytes));
+  return kPackedBlockBytes + static_cast<int64_t>(for_all * of_example / (of_example + kWriterBytes));
 }
 
 int64_t disk_of_examples(const Workload& work, const std::string& format) {

@@ -76,7 +76,6 @@ class ChunkMaking {
 
   void tokenize(Chunk& chunk) const {
     chunk.documents.resize(chunk.texts.size());
-    const bool prose = pass_.options.reader.layout != Layout::kSentences;
     std::mutex mutex;
     // A thread takes a run of documents at a time, so that it seldom waits for the counts of another.
     constexpr size_t kDocumentsAtOnce = 16;
@@ -85,7 +84,7 @@ class ChunkMaking {
       CorpusStatistics counts;
       const size_t end = std::min(chunk.texts.size(), (run + 1) * kDocumentsAtOnce);
       for (size_t i = run * kDocumentsAtOnce; i < end; ++i) {
-        chunk.documents[i] = encode_document(chunk.texts[i], pass_.tokenizer, prose, counts);
+        chunk.documents[i] = encode_document(chunk.texts[i], pass_.tokenizer, pass_.options.reader, counts);
         chunk.texts[i] = {};
       }
       const std::lock_guard lock(mutex);

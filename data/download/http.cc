@@ -159,7 +159,10 @@ struct HttpClient::Transfer {
       case CURLE_COULDNT_CONNECT:
         throw TransferError(cause, false, true);
       case CURLE_OPERATION_TIMEDOUT:
-        throw TransferError(cause, info<curl_off_t>(CURLINFO_CONNECT_TIME_T) > 0, true);
+        // The time of the connection is 0 for one that an earlier request has opened.
+        throw TransferError(
+            cause, info<curl_off_t>(CURLINFO_CONNECT_TIME_T) > 0 || info<curl_off_t>(CURLINFO_PRETRANSFER_TIME_T) > 0,
+            true);
       case CURLE_TOO_MANY_REDIRECTS:
         throw TransferError(fmt::format("more than {} redirects", kMostRedirects), true, false);
       case CURLE_UNSUPPORTED_PROTOCOL: {

@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <zip.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <new>
-#include <set>
-#include <string_view>
 #include <vector>
 
 #include "data/download/digest.h"
@@ -21,150 +19,79 @@
 namespace bert {
 namespace {
 
-// APPNOTE.TXT 4.3.7, 4.3.12, 4.3.16: signatures, and bytes before the name.
-constexpr std::string_view kLocalMark = "PK\3\4", kCentralMark = "PK\1\2", kEndMark = "PK\5\6";
-constexpr size_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22;
-constexpr size_t kLongestComment = 0xffff;
-constexpr uint16_t kStored = 0, kDeflated = 8, kEncrypted = 1;
-constexpr uint32_t kInZip64 = 0xffffffff;
-constexpr size_t kPiece = size_t{1} << 18;
-
 struct Member {
   std::string name;
-  uint16_t method = 0;
+  zip_uint64_t index = 0;
   uint32_t crc = 0;
-  int64_t packed_bytes = 0, bytes = 0, header_at = 0;
+  int64_t bytes = 0;
 };
 
-/// An archive in memory, read with checked bounds.
+/// libzip's archive, open for reading.
 class Archive {
  public:
-  explicit Archive(const std::string& path) : path_(path), file_(path), bytes_(file_.view()) { read_directory(); }
+  explicit Archive(const std::string& path) : path_(path) {
+    int code = 0;
+    zip_.reset(zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code));
+    if (zip_ == nullptr) {
+      zip_error_t error;
+      zip_error_init_with_code(&error, code);
+      const std::string reason = zip_error_strerror(&error);
+      zip_error_fini(&error);
+      throw DataError(path + ": this is not a zip archive, or it is damaged (" + reason + ")");
+    }
+    const zip_int64_t count = zip_get_num_entries(zip_.get(), 0);
+    if (count == 0) throw DataError(path + ": this is not a zip archive, or it is empty");
+    for (zip_int64_t i = 0; i < count; ++i) add_member(static_cast<zip_uint64_t>(i));
+  }
 
   [[nodiscard]] const std::vector<Member>& members() const { return members_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  /// The packed bytes of a member. Throws DataError.
-  [[nodiscard]] std::string_view packed(const Member& member) const {
-    const auto at = static_cast<size_t>(member.header_at);
-    expect_mark(at, kLocalMark, kLocalBytes);
-    // The lengths of the local header count, which may have other extra fields than the directory.
-    const size_t data = at + kLocalBytes + number<uint16_t>(at + 26) + number<uint16_t>(at + 28);
-    const auto size = static_cast<size_t>(member.packed_bytes);
-    if (data > bytes_.size() || size > bytes_.size() - data)
-      damaged(at, "a file reaches beyond the end of the archive");
-    return bytes_.substr(data, size);
-  }
-
-  [[noreturn]] void damaged(size_t at, const std::string& message) const {
-    throw DataError(path_, static_cast<int64_t>(at), message);
+  /// Calls take(piece) for the unpacked bytes of a member. Throws DataError if their number or CRC-32 is another.
+  void unpack(const Member& member, const std::function<void(const char* data, size_t bytes)>& take) const {
+    const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen_index(zip_.get(), member.index, 0),
+                                                                 zip_fclose);
+    if (file == nullptr) damaged(member.name + ": " + zip_strerror(zip_.get()));
+    std::vector<char> piece(size_t{1} << 18);
+    int64_t left = member.bytes;
+    for (zip_int64_t got = 1; got > 0; left -= got) {
+      got = zip_fread(file.get(), piece.data(), piece.size());
+      if (got < 0) damaged(member.name + ": its bytes are damaged: " + zip_file_strerror(file.get()));
+      if (got > left) damaged(member.name + ": it has more bytes than the archive says");
+      take(piece.data(), static_cast<size_t>(got));
+    }
+    if (left != 0) damaged(member.name + ": it has fewer bytes than the archive says");
   }
 
  private:
-  template <class Number>
-  [[nodiscard]] Number number(size_t at) const {  // little-endian
-    Number value = 0;
-    for (size_t i = 0; i < sizeof(Number); ++i)
-      value = static_cast<Number>(value | Number{static_cast<unsigned char>(bytes_[at + i])} << (8 * i));
-    return value;
-  }
+  [[noreturn]] void damaged(const std::string& message) const { throw DataError(path_ + ": " + message); }
 
-  void expect_mark(size_t at, std::string_view mark, size_t header_bytes) const {
-    if (at > bytes_.size() || bytes_.size() - at < header_bytes || bytes_.substr(at, mark.size()) != mark)
-      damaged(at, "this is not a zip archive, or it is damaged");
-  }
-
-  /// The place of the record that ends the archive. A comment of up to 64 KiB follows it.
-  [[nodiscard]] size_t end_record() const {
-    for (size_t end = bytes_.rfind(kEndMark); end != std::string_view::npos; end = bytes_.rfind(kEndMark, end - 1)) {
-      const size_t left = bytes_.size() - end;
-      if (left >= kEndBytes && left - kEndBytes == number<uint16_t>(end + 20)) return end;
-      if (left > kEndBytes + kLongestComment || end == 0) break;
-    }
-    damaged(0, "this is not a zip archive, or its end is missing");
-  }
-
-  void read_directory() {
-    const size_t end = end_record();
-    size_t at = number<uint32_t>(end + 16);
-    for (uint16_t left = number<uint16_t>(end + 10); left > 0; --left) {
-      expect_mark(at, kCentralMark, kCentralBytes);
-      const size_t name_bytes = number<uint16_t>(at + 28);
-      const size_t rest = size_t{number<uint16_t>(at + 30)} + number<uint16_t>(at + 32);
-      if (bytes_.size() - at - kCentralBytes < name_bytes + rest) damaged(at, "the directory of the archive is cut");
-      add_member(at, std::string(bytes_.substr(at + kCentralBytes, name_bytes)));
-      at += kCentralBytes + name_bytes + rest;
-    }
-  }
-
-  void add_member(size_t at, const std::string& name) {
+  void add_member(zip_uint64_t index) {
+    zip_stat_t state;
+    if (zip_stat_index(zip_.get(), index, ZIP_FL_ENC_RAW, &state) != 0) damaged(zip_strerror(zip_.get()));
+    const std::string name = state.name;
     if (name.ends_with('/')) return;  // a directory
-    check_name(at, name);
-    const auto packed = number<uint32_t>(at + 20), bytes = number<uint32_t>(at + 24),
-               header = number<uint32_t>(at + 42);
-    const uint32_t mode = number<uint32_t>(at + 38) >> 16;  // of Unix
-    if ((number<uint16_t>(at + 8) & kEncrypted) != 0) damaged(at, name + " is encrypted");
-    if (packed == kInZip64 || bytes == kInZip64 || header == kInZip64) damaged(at, name + " is in the format ZIP64");
-    if (S_ISLNK(mode)) damaged(at, name + " is a link");
-    const auto method = number<uint16_t>(at + 10);
-    if (method != kStored && method != kDeflated)
-      damaged(at, fmt::format("{} is packed with method {}; 0 and 8 can be read", name, method));
-    members_.push_back({name, method, number<uint32_t>(at + 16), packed, bytes, header});
-  }
-
-  void check_name(size_t at, const std::string& name) {
-    bool plain = !name.empty() && name.find_first_of(std::string("\\\0", 2)) == std::string::npos &&
-                 name.find("//") == std::string::npos;
-    for (const auto& part : std::filesystem::path(name)) {
+    bool plain = !name.empty() && name.find('\\') == std::string::npos && name.find("//") == std::string::npos;
+    for (const auto& part : std::filesystem::path(name))
       plain = plain && part != ".." && part != "." && part != "/" && !part.empty();
-    }
-    if (!plain) damaged(at, "the name of a file leads out of its directory: " + name);
-    if (!names_.insert(name).second) damaged(at, "two files have the name " + name);
+    if (!plain) damaged("the name of a file leads out of its directory: " + name);
+    zip_uint8_t system = 0;
+    zip_uint32_t attributes = 0;
+    zip_file_get_external_attributes(zip_.get(), index, 0, &system, &attributes);
+    if (S_ISLNK(attributes >> 16)) damaged(name + " is a link");
+    if (state.encryption_method != ZIP_EM_NONE) damaged(name + " is encrypted");
+    if (zip_compression_method_supported(state.comp_method, /*compress=*/0) == 0)
+      damaged(fmt::format("{} is packed with method {}, which cannot be read", name, state.comp_method));
+    members_.push_back({name, index, state.crc, static_cast<int64_t>(state.size)});
   }
 
+  struct Closing {
+    void operator()(zip_t* zip) const { zip_discard(zip); }
+  };
   std::string path_;
-  MappedFile file_;
-  std::string_view bytes_;
+  std::unique_ptr<zip_t, Closing> zip_;
   std::vector<Member> members_;
-  std::set<std::string> names_;
 };
-
-/// Calls take(piece) for the unpacked bytes of a member, and checks their number and CRC-32. Throws DataError.
-void unpack_member(const Archive& archive, const Member& member,
-                   const std::function<void(const char* data, size_t bytes)>& take) {
-  const auto damaged = [&](const std::string& message) {
-    archive.damaged(static_cast<size_t>(member.header_at), member.name + ": " + message);
-  };
-  const std::string_view packed = archive.packed(member);
-  int64_t left = member.bytes;
-  uLong crc = crc32(0, nullptr, 0);
-  const auto pass_on = [&](const char* data, size_t bytes) {
-    if (static_cast<int64_t>(bytes) > left) damaged("it has more bytes than the archive says");
-    left -= static_cast<int64_t>(bytes);
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(data), bytes);
-    take(data, bytes);
-  };
-  if (member.method == kStored) {
-    for (size_t at = 0; at < packed.size(); at += kPiece)
-      pass_on(packed.data() + at, std::min(kPiece, packed.size() - at));
-  } else {
-    z_stream stream{};
-    if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw std::bad_alloc();
-    const std::unique_ptr<z_stream, int (*)(z_stream*)> closing(&stream, inflateEnd);
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
-    stream.avail_in = static_cast<uInt>(packed.size());  // below 4 GiB, as without ZIP64
-    std::vector<char> piece(kPiece);
-    for (int state = Z_OK; state != Z_STREAM_END;) {
-      stream.next_out = reinterpret_cast<Bytef*>(piece.data());
-      stream.avail_out = static_cast<uInt>(piece.size());
-      state = inflate(&stream, Z_NO_FLUSH);
-      if (state != Z_OK && state != Z_STREAM_END) damaged("its packed bytes are damaged or cut");
-      pass_on(piece.data(), piece.size() - stream.avail_out);
-    }
-  }
-  if (left != 0) damaged("it has fewer bytes than the archive says");
-  if (crc != member.crc) damaged("its bytes are damaged: the CRC-32 is another");
-}
 
 /// The directory, with its slash, that all names begin with; "" if there is none.
 std::string shared_directory(const std::vector<Member>& members) {
@@ -198,7 +125,7 @@ UnpackedFile unpack_file(const Archive& archive, const Member& member, const std
     digest.update(file.data(), static_cast<size_t>(file.size()));
   } else {
     AtomicFile file(path);
-    unpack_member(archive, member, [&](const char* data, size_t bytes) {
+    archive.unpack(member, [&](const char* data, size_t bytes) {
       file.write(data, bytes);
       digest.update(data, bytes);
     });

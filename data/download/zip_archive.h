@@ -26,9 +26,7 @@ struct UnpackedArchive {
 /// Each file is whole or absent, as AtomicFile makes it, and has the archive's CRC-32. A file that is there with the
 /// right size and CRC-32 is left as it is. Throws DataError for a damaged archive, for a member whose checksum is not
 /// the published one or that is missing, and for what the archives of data sets do not have: names that lead out of
-/// `directory`, links, encryption, ZIP64, and methods other than stored and deflated. Throws IoError before the work if
-/// the disk has no room.
-/// Source: PKWARE's APPNOTE.TXT 6.3.10, 4.3 and 4.4.
+/// `directory`, links and encryption. Throws IoError before the work if the disk has no room.
 UnpackedArchive unpack_zip(const std::string& path, const std::string& directory,
                            const std::map<std::string, std::string>& sha256);
 

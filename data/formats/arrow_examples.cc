@@ -100,14 +100,19 @@ void parse(const ArrowLibrary& library, const std::string& path, const Vocabular
       [&](const PretrainingExample& example, double share) { sender.example(example, share); });
 }
 
-class Writer : public ExampleWriter {
+/// LDDL's loader draws masks itself if a file has no column of them.
+bool stores_masks(const ExampleFileInfo& info) {
+  return info.max_predictions_per_seq > 0 && parameter(info.parameters, "masking") != name_of_value(StoredMasks::kNone);
+}
+
+class ArrowExampleWriter : public ExampleWriter {
  public:
   /// `vocabulary` is null for Hugging Face's schema.
-  Writer(const std::string& path, const ExampleFileInfo& info, const Vocabulary* vocabulary)
+  ArrowExampleWriter(const std::string& path, const ExampleFileInfo& info, const Vocabulary* vocabulary)
       : path_(path), info_(info), vocabulary_(vocabulary), file_(path) {
-    writer_ = arrow_library().create(file_.temporary_name(),
-                                     {.lddl = vocabulary != nullptr, .masked = info.max_predictions_per_seq > 0},
-                                     metadata_of(info), [&](std::string_view text) { reason_ = text; });
+    writer_ =
+        arrow_library().create(file_.temporary_name(), {.lddl = vocabulary != nullptr, .masked = stores_masks(info)},
+                               metadata_of(info), [&](std::string_view text) { reason_ = text; });
     if (writer_ == nullptr) fail();
   }
 
@@ -157,11 +162,11 @@ std::unique_ptr<ExampleWriter> create_parquet(const std::string& path, const Exa
                                               const Vocabulary* vocabulary) {
   if (vocabulary == nullptr)
     throw DataError(path + ": LDDL's files hold tokens: name the vocabulary of the examples with --vocab");
-  return std::make_unique<Writer>(path, info, vocabulary);
+  return std::make_unique<ArrowExampleWriter>(path, info, vocabulary);
 }
 
 std::unique_ptr<ExampleWriter> create_arrow(const std::string& path, const ExampleFileInfo& info) {
-  return std::make_unique<Writer>(path, info, nullptr);
+  return std::make_unique<ArrowExampleWriter>(path, info, nullptr);
 }
 
 }  // namespace bert

@@ -25,7 +25,6 @@ using hdf5::Handle;
 using hdf5::kColumns;
 
 constexpr std::string_view kSignature("\x89HDF\r\n\x1a\n", 8);
-constexpr int64_t kMostColumns = 65535;                  // as in a shard
 constexpr int64_t kBatchElements = 1 << 16;              // of input_ids that the child reads at once
 constexpr uint64_t kMostTextBytes = uint64_t{16} << 20;  // of an attribute
 constexpr hsize_t kMostCacheBytes = hsize_t{256} << 20;  // of unpacked chunks of one dataset

@@ -16,7 +16,6 @@ using hdf5::check;
 using hdf5::Handle;
 using hdf5::kColumns;
 
-constexpr int64_t kMostColumns = 65535;      // as in a shard
 constexpr int64_t kChunkElements = 1 << 16;  // of input_ids, 256 KiB
 constexpr unsigned kCompression = 4;         // h5py's default
 
@@ -24,9 +23,9 @@ Handle data_space(int rank, const hsize_t* sizes, const hsize_t* limits = nullpt
   return {H5Screate_simple(rank, sizes, limits), H5Sclose, "data space"};
 }
 
-class Writer : public ExampleWriter {
+class Hdf5Writer : public ExampleWriter {
  public:
-  Writer(const std::string& path, const ExampleFileInfo& info)
+  Hdf5Writer(const std::string& path, const ExampleFileInfo& info)
       : path_(path),
         columns_(info.max_seq_length),
         predictions_(std::max<int64_t>(1, info.max_predictions_per_seq)),
@@ -46,7 +45,7 @@ class Writer : public ExampleWriter {
     });
   }
 
-  ~Writer() override {
+  ~Hdf5Writer() override {
     const hdf5::Entered entered;  // for the handles, which close without commit()
     close_all();
   }
@@ -174,7 +173,7 @@ std::unique_ptr<ExampleWriter> create_hdf5(const std::string& path, const Exampl
   if (info.max_seq_length < 1 || info.max_seq_length > kMostColumns) {
     throw DataError(fmt::format("{}: max_seq_length must be 1 to {}, got {}", path, kMostColumns, info.max_seq_length));
   }
-  return std::make_unique<Writer>(path, info);
+  return std::make_unique<Hdf5Writer>(path, info);
 }
 
 }  // namespace bert

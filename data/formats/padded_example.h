@@ -8,6 +8,9 @@
 
 namespace bert {
 
+/// The most tokens of an example, as in a shard.
+inline constexpr int64_t kMostColumns = 65535;
+
 /// The columns have the names that create_pretraining_data.py gives them.
 struct PaddedExample {
   std::vector<int64_t> input_ids, input_mask, segment_ids;  // max_seq_length each; input_mask is 1 for a token

@@ -219,7 +219,10 @@ Shard::Shard(const std::string& path) : path_(path), file_(path) {
   const uint64_t file_bytes = static_cast<uint64_t>(file_.size());
   ShardHeader header;
   if (file_bytes >= sizeof kMagic && !is_shard(file_.view())) {
-    throw DataError(path_, 0, "not a shard: it does not begin as `bert data create --format shard` writes it.");
+    throw DataError(
+        path_, 0,
+        "not a shard: it does not begin as `bert data create --format shard` writes it. `bert data convert` "
+        "makes a shard of TFRecord, HDF5, Parquet and Arrow files.");
   }
   if (file_bytes < sizeof header) throw bad(file_bytes, fmt::format("the header needs {} bytes.", sizeof header));
   std::memcpy(&header, file_.data(), sizeof header);

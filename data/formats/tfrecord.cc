@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "data/formats/padded_example.h"
 #include "data/formats/tf_example.h"
 #include "data/io/crc32c.h"
 #include "data/io/error.h"
@@ -19,7 +20,6 @@ static_assert(std::endian::native == std::endian::little, "TFRecord is little-en
 constexpr size_t kHeadBytes = sizeof(uint64_t) + sizeof(uint32_t);
 // Far more than the largest example has, so that a made-up length cannot ask for all memory.
 constexpr uint64_t kMostRecordBytes = uint64_t{16} << 20;
-constexpr int64_t kMostColumns = 65535;  // as in a shard
 
 template <class T>
 T number_at(const char* bytes) {
@@ -116,9 +116,9 @@ class Reader : public ExampleReader {
   bool has_first_ = false;
 };
 
-class Writer : public ExampleWriter {
+class TfrecordWriter : public ExampleWriter {
  public:
-  Writer(const std::string& path, const ExampleFileInfo& info, bool pack)
+  TfrecordWriter(const std::string& path, const ExampleFileInfo& info, bool pack)
       : columns_(info.max_seq_length),
         predictions_(std::max<int64_t>(1, info.max_predictions_per_seq)),
         vocab_size_(info.vocab_size),
@@ -162,7 +162,7 @@ std::unique_ptr<ExampleWriter> create_tfrecord(const std::string& path, const Ex
   if (info.max_seq_length < 1 || info.max_seq_length > kMostColumns) {
     throw DataError(fmt::format("{}: max_seq_length must be 1 to {}, got {}", path, kMostColumns, info.max_seq_length));
   }
-  return std::make_unique<Writer>(path, info, pack);
+  return std::make_unique<TfrecordWriter>(path, info, pack);
 }
 
 }  // namespace bert

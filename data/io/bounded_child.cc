@@ -100,7 +100,7 @@ BoundedChild::BoundedChild(std::string what, const ChildLimits& limits, const st
   fcntl(output.get(), F_SETPIPE_SZ, static_cast<int>(kPipeBytes));  // fewer changes between the processes; may fail
   const pid_t parent = getpid();
   child_ = fork();
-  if (child_ < 0) throw IoError(fmt::format("{}: cannot make a process: {}", what_, std::strerror(errno)));
+  if (child_ < 0) throw ResourceError(fmt::format("{}: cannot make a process: {}", what_, std::strerror(errno)));
   if (child_ == 0) run_child(output.get(), parent, limits_, work);
 }
 

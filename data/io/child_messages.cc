@@ -15,9 +15,9 @@ constexpr int64_t kMostTextBytes = int64_t{16} << 20;
 }  // namespace
 
 void MessageSender::append(const void* data, size_t bytes) {
-  constexpr size_t kBufferBytes = size_t{64} << 10;  // one write
+  constexpr size_t kMostWritten = size_t{64} << 10;  // one write
   buffer_.append(static_cast<const char*>(data), bytes);
-  if (buffer_.size() >= kBufferBytes) flush();
+  if (buffer_.size() >= kMostWritten) flush();
 }
 
 void MessageSender::flush() {

@@ -24,6 +24,12 @@ struct IoError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A limit of the system is reached, of memory, address space, threads or processes: exit code 71, whose message gets the
+/// limits that hold (app/system/resource_limits.h).
+struct ResourceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// A server cannot be reached, or does not answer as it should: exit code 69.
 struct NetworkError : std::runtime_error {
   using std::runtime_error::runtime_error;

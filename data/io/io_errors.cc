@@ -48,6 +48,8 @@ void throw_io_error(const std::string& path, const char* action, int error, size
   if (error == ENOSPC || error == EDQUOT) {
     throw IoError(fmt::format("{}: cannot {}: {}", path, action, no_room(error, free_space(path), needed)));
   }
+  if (error == ENOMEM || error == EAGAIN)
+    throw ResourceError(fmt::format("{}: cannot {}: {}", path, action, std::strerror(error)));
   const std::string directory = std::filesystem::path(path).parent_path().string();
   if (error == ENOENT && action == std::string_view("create") && !directory.empty() && is_absent(directory)) {
     throw IoError(fmt::format("{}: cannot create: the directory {} does not exist; create it", path, directory));

@@ -25,7 +25,7 @@ struct Bins {
   bool swap_between(size_t heavy, size_t light) {
     const int64_t gap = sums[heavy] - sums[light];
     int64_t best = gap;
-    std::pair<size_t, size_t> places;
+    std::pair<size_t, size_t> best_pair;
     const int64_t least = gap % 2;  // the smallest possible gap
     for (size_t i = 0; i < items[heavy].size() && best > least; ++i) {
       for (size_t j = 0; j < items[light].size() && best > least; ++j) {
@@ -33,12 +33,12 @@ struct Bins {
         const int64_t left = std::abs(gap - 2 * moved);
         if (left < best) {
           best = left;
-          places = {i, j};
+          best_pair = {i, j};
         }
       }
     }
     if (best == gap) return false;
-    int64_t &from = items[heavy][places.first], &to = items[light][places.second];
+    int64_t &from = items[heavy][best_pair.first], &to = items[light][best_pair.second];
     const int64_t moved = weight(from) - weight(to);
     std::swap(from, to);
     sums[heavy] -= moved;

@@ -46,7 +46,7 @@ bool is_max_context(const std::vector<ContextSpan>& spans, size_t index, int64_t
 }
 
 /// The number of the word in which the byte `at` lies, or behind which it is white space; -1 before the first word.
-int64_t word_at(const std::vector<SquadWord>& words, int64_t at) {
+int64_t number_of_word_at(const std::vector<SquadWord>& words, int64_t at) {
   const auto behind = std::upper_bound(words.begin(), words.end(), at,
                                        [](int64_t byte, const SquadWord& word) { return byte < word.begin; });
   return behind - words.begin() - 1;
@@ -99,8 +99,8 @@ bool SquadFeatureMaker::find_answer(const SquadQuestion& question, AnswerTokens&
   const SquadAnswer& answer = question.answers.front();
   size_t last_character = answer.text.size() - 1;
   while ((static_cast<unsigned char>(answer.text[last_character]) & 0xC0) == 0x80) --last_character;
-  const int64_t first = word_at(paragraph.words, answer.start);
-  const int64_t last = word_at(paragraph.words, answer.start + static_cast<int64_t>(last_character));
+  const int64_t first = number_of_word_at(paragraph.words, answer.start);
+  const int64_t last = number_of_word_at(paragraph.words, answer.start + static_cast<int64_t>(last_character));
   if (first < 0 || words_text(paragraph, first, last).find(collapse_space(answer.text)) == std::string::npos)
     return false;
 
@@ -128,8 +128,10 @@ bool SquadFeatureMaker::append(int32_t index, bool for_training, std::vector<Tas
   if (for_training && !find_answer(question, answer)) return false;
 
   std::vector<int32_t> query = tokenizer_.encode(question.text);
-  if (static_cast<int64_t>(query.size()) > config_.max_query_length)
+  if (static_cast<int64_t>(query.size()) > config_.max_query_length) {
     query.resize(static_cast<size_t>(config_.max_query_length));
+    ++cut_;
+  }
   const auto first_token = static_cast<int64_t>(query.size()) + 2;  // behind [CLS] question [SEP]
   const int64_t room = config_.max_seq_length - first_token - 1;
   if (room < 1) {

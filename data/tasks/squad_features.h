@@ -31,6 +31,8 @@ class SquadFeatureMaker {
   /// tokens has no windows. Throws DataError if max_seq_length leaves no room for the context.
   bool append(int32_t index, bool for_training, std::vector<TaskSequence>& sequences,
               std::vector<SquadWindow>& windows);
+  /// The number of questions with more tokens than max_query_length, whose rest is lost.
+  [[nodiscard]] int64_t cut() const { return cut_; }
 
  private:
   struct AnswerTokens;
@@ -40,6 +42,7 @@ class SquadFeatureMaker {
   const SquadDataset& data_;
   const Tokenizer& tokenizer_;
   const TaskDataConfig& config_;
+  int64_t cut_ = 0;
   int32_t paragraph_ = -1;       // whose tokens are kept
   std::vector<int32_t> tokens_;  // of the context
   std::vector<int32_t> words_;   // the word of each token

@@ -86,6 +86,7 @@ void append_question_features(const TaskExamples& examples, const Tokenizer& tok
     if (examples.file.empty()) throw;
     throw DataError(examples.file + ": " + error.what());
   }
+  features.cut = maker.cut();
 }
 
 }  // namespace
@@ -105,6 +106,13 @@ std::vector<int64_t> TaskFeatures::logit_offsets() const {
     offsets.push_back(offsets.back() + rows * num_outputs);
   }
   return offsets;
+}
+
+std::string TaskFeatures::cut_of(int64_t examples, const TaskDataConfig& config) const {
+  const bool questions = kind == TaskKind::kQuestionAnswering;
+  return fmt::format("{} of {} {} have more than data.{} {} tokens", cut, examples,
+                     questions ? "questions" : "examples", questions ? "max_query_length" : "max_seq_length",
+                     questions ? config.max_query_length : config.max_seq_length);
 }
 
 void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
@@ -155,9 +163,9 @@ TaskFeatures make_features(const TaskExamples& examples, const Tokenizer& tokeni
   if (features.kind == TaskKind::kQuestionAnswering) {
     append_question_features(examples, tokenizer, config, for_training, features);
   } else if (features.kind == TaskKind::kTokenClassification) {
-    append_sentence_features(examples, tokenizer, config, features.sequences);
+    append_sentence_features(examples, tokenizer, config, features);
   } else {
-    append_text_features(examples, tokenizer, config, features.sequences);
+    append_text_features(examples, tokenizer, config, features);
   }
   return features;
 }

@@ -26,6 +26,7 @@ struct TextExample {
 /// A sentence of token classification.
 struct TaggedSentence {
   std::vector<std::string> words;
+  std::string text;           // in place of `words`: a text whose words the tokenizer finds
   std::vector<int32_t> tags;  // for each word, a number of TaskDefinition::labels; empty: the file has none
   bool begins_document = false;
 };
@@ -54,12 +55,16 @@ struct TaskExamples {
 struct TaskFeatures {
   TaskKind kind = TaskKind::kClassification;
   int64_t num_outputs = 0;  // columns of the logits
+  int64_t cut = 0;          // examples (SQuAD: questions) with more tokens than there is room for, whose rest is lost
   int64_t skipped = 0;      // training questions whose answer cannot be found in the words of the context
   std::vector<TaskSequence> sequences;
   std::vector<SquadWindow> windows;  // kQuestionAnswering, not for training: one for each sequence
 
   /// The place of each sequence's logits in the array: those of sequence i are [result[i], result[i + 1]).
   [[nodiscard]] std::vector<int64_t> logit_offsets() const;
+
+  /// The number of examples that were cut, of `examples`, and their limit: "3 of 20 questions have more than ...".
+  [[nodiscard]] std::string cut_of(int64_t examples, const TaskDataConfig& config) const;
 };
 
 /// Adds the labels of `config`, or else those of the training file `path` and `more`, sorted, to a task without labels of

@@ -136,7 +136,7 @@ const char* split_name(TaskSplit split) {
 
 int64_t TaskDefinition::num_outputs() const {
   if (kind == TaskKind::kQuestionAnswering) return 2;
-  if (kind == TaskKind::kRegression || kind == TaskKind::kMultipleChoice) return 1;
+  if (kind == TaskKind::kMultipleChoice || (kind == TaskKind::kRegression && labels.empty())) return 1;
   return static_cast<int64_t>(labels.size());
 }
 

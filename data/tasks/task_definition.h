@@ -58,7 +58,8 @@ struct TaskDefinition {
   bool skips_short_rows = false;     // the official training file has rows without all columns
   bool no_answers = false;           // kQuestionAnswering: a question may have no answer (SQuAD 2.0)
 
-  /// Columns of the head's logits: the number of labels; 2 for answers (start, end); 1 for a number or a choice.
+  /// Columns of the head's logits: the number of labels; 2 for answers (start, end); 1 for a choice, or a number without
+  /// a name.
   [[nodiscard]] int64_t num_outputs() const;
   /// The metric that chooses the best checkpoint. Larger is better.
   [[nodiscard]] const std::string& main_metric() const { return metrics.front(); }

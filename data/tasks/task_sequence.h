@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "data/tokenizer/basic_tokenizer.h"
+
 namespace bert {
 
 /// The label of a token without one: the default ignore_index of PyTorch's CrossEntropyLoss.
@@ -21,6 +23,7 @@ struct TaskSequence {
           end_position = 0;           // answers: first and last token; 0 and 0 where the answer is not inside
   std::vector<int32_t> token_labels;  // [S] in token classification: kNoLabel but for the first piece of a word
   std::vector<int32_t> token_words;   // [S] in token classification: the word that begins at the token, or -1
+  std::vector<TextSpan> token_spans;  // [S] of a TaggedSentence with a text: bytes of the text; empty for [CLS], [SEP]
 };
 
 }  // namespace bert

@@ -6,15 +6,25 @@
 namespace bert {
 namespace {
 
-/// Shortens the texts to `room` tokens together. Source: run_classifier.py (_truncate_seq_pair).
-void truncate_pair(std::vector<int32_t>& a, std::vector<int32_t>& b, size_t room) {
-  while (a.size() + b.size() > room) (a.size() > b.size() ? a : b).pop_back();
+/// Shortens the texts to `room` tokens together. Source: run_classifier.py (_truncate_seq_pair). Returns true if they
+/// were longer.
+bool truncate_pair(std::vector<int32_t>& a, std::vector<int32_t>& b, size_t room, bool at_begin) {
+  const size_t all_a = a.size(), all_b = b.size();
+  size_t size_a = all_a, size_b = all_b;
+  while (size_a + size_b > room) --(size_a > size_b ? size_a : size_b);
+  const auto keep = [&](std::vector<int32_t>& ids, size_t size) {
+    if (at_begin) ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(size));
+    ids.resize(size);
+  };
+  keep(a, size_a);
+  keep(b, size_b);
+  return size_a + size_b < all_a + all_b;
 }
 
-/// [CLS] A [SEP] or, if B has tokens, [CLS] A [SEP] B [SEP].
+/// [CLS] A [SEP] or, if B has tokens, [CLS] A [SEP] B [SEP]. Sets `cut` if the texts are too long.
 TaskSequence pair_sequence(std::vector<int32_t> a, std::vector<int32_t> b, const Vocabulary& vocabulary,
-                           int64_t max_seq_length) {
-  truncate_pair(a, b, static_cast<size_t>(max_seq_length) - (b.empty() ? 2 : 3));
+                           const TaskDataConfig& config, bool& cut) {
+  cut |= truncate_pair(a, b, static_cast<size_t>(config.max_seq_length) - (b.empty() ? 2 : 3), config.cut_at_begin);
   TaskSequence sequence;
   std::vector<int32_t>& ids = sequence.input_ids;
   ids.reserve(a.size() + b.size() + 3);
@@ -32,29 +42,43 @@ TaskSequence pair_sequence(std::vector<int32_t> a, std::vector<int32_t> b, const
 /// Cuts a sentence into sequences of whole words.
 class SentenceCutter {
  public:
-  SentenceCutter(const Tokenizer& tokenizer, int64_t max_seq_length, std::vector<TaskSequence>& sequences)
-      : tokenizer_(tokenizer), room_(static_cast<size_t>(max_seq_length) - 2), sequences_(sequences) {}
+  SentenceCutter(const Tokenizer& tokenizer, int64_t max_seq_length, TaskFeatures& features)
+      : tokenizer_(tokenizer), room_(static_cast<size_t>(max_seq_length) - 2), features_(features) {}
 
   void append(const TaggedSentence& sentence, int32_t example) {
     begin(example);
-    for (size_t word = 0; word < sentence.words.size(); ++word) {
-      std::vector<int32_t> pieces = tokenizer_.encode(sentence.words[word]);
-      if (pieces.empty()) continue;
-      if (pieces.size() > room_) pieces.resize(room_);
-      if (next_.input_ids.size() - 1 + pieces.size() > room_) {
-        end();
-        begin(example);
-      }
-      for (size_t piece = 0; piece < pieces.size(); ++piece) {
-        const bool first = piece == 0;
-        add(pieces[piece], first && !sentence.tags.empty() ? sentence.tags[word] : kNoLabel,
-            first ? static_cast<int32_t>(word) : -1);
-      }
+    cut_ = false;
+    int32_t number = 0;
+    for (const EncodedWord& word : tokenizer_.encode_words(sentence.text))
+      append_word(word, number++, kNoLabel, /*keep_spans=*/true);
+    for (const std::string& word : sentence.words) {
+      EncodedWord whole;
+      for (const EncodedWord& part : tokenizer_.encode_words(word))
+        whole.ids.insert(whole.ids.end(), part.ids.begin(), part.ids.end());
+      const auto place = static_cast<size_t>(number);
+      append_word(whole, number++, sentence.tags.empty() ? kNoLabel : sentence.tags[place], /*keep_spans=*/false);
     }
     if (next_.input_ids.size() > 1) end();  // a sentence whose words have no tokens has no sequence
+    features_.cut += cut_;
   }
 
  private:
+  void append_word(const EncodedWord& word, int32_t number, int32_t label, bool keep_spans) {
+    const size_t pieces = std::min(word.ids.size(), room_);
+    cut_ |= pieces < word.ids.size();
+    if (pieces == 0) return;
+    if (next_.input_ids.size() - 1 + pieces > room_) {
+      const int32_t example = next_.example;
+      end();
+      begin(example);
+    }
+    for (size_t piece = 0; piece < pieces; ++piece) {
+      const bool first = piece == 0;
+      if (keep_spans) next_.token_spans.resize(next_.input_ids.size());  // [CLS] has no place
+      add(word.ids[piece], first ? label : kNoLabel, first ? number : -1);
+      if (keep_spans) next_.token_spans.push_back(word.spans[piece]);
+    }
+  }
   void begin(int32_t example) {
     next_ = {};
     next_.example = example;
@@ -63,7 +87,8 @@ class SentenceCutter {
   void end() {
     add(tokenizer_.vocabulary().sep_id(), kNoLabel, -1);
     next_.token_type_ids.assign(next_.input_ids.size(), 0);
-    sequences_.push_back(std::move(next_));
+    if (!next_.token_spans.empty()) next_.token_spans.resize(next_.input_ids.size());
+    features_.sequences.push_back(std::move(next_));
   }
   void add(int32_t id, int32_t label, int32_t word) {
     next_.input_ids.push_back(id);
@@ -73,35 +98,38 @@ class SentenceCutter {
 
   const Tokenizer& tokenizer_;
   const size_t room_;  // tokens beside [CLS] and [SEP]
-  std::vector<TaskSequence>& sequences_;
+  TaskFeatures& features_;
   TaskSequence next_;
+  bool cut_ = false;  // a word of the sentence has more pieces than a sequence has room for
 };
 
 }  // namespace
 
 void append_text_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
-                          std::vector<TaskSequence>& sequences) {
+                          TaskFeatures& features) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();
   for (size_t i = 0; i < examples.texts.size(); ++i) {
     const TextExample& example = examples.texts[i];
     const std::vector<int32_t> a = tokenizer.encode(example.text), b = tokenizer.encode(example.text_pair);
     const size_t choices = std::max<size_t>(example.choices.size(), 1);
+    bool cut = false;
     for (size_t choice = 0; choice < choices; ++choice) {
       std::vector<int32_t> second = b;
       if (!example.choices.empty()) tokenizer.encode(example.choices[choice], second);
-      TaskSequence sequence = pair_sequence(a, std::move(second), vocabulary, config.max_seq_length);
+      TaskSequence sequence = pair_sequence(a, std::move(second), vocabulary, config, cut);
       sequence.example = static_cast<int32_t>(i);
       sequence.choice = static_cast<int32_t>(choice);
       if (example.label >= 0) sequence.label = example.label;
       sequence.value = static_cast<float>(example.value);
-      sequences.push_back(std::move(sequence));
+      features.sequences.push_back(std::move(sequence));
     }
+    features.cut += cut;
   }
 }
 
 void append_sentence_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
-                              std::vector<TaskSequence>& sequences) {
-  SentenceCutter cutter(tokenizer, config.max_seq_length, sequences);
+                              TaskFeatures& features) {
+  SentenceCutter cutter(tokenizer, config.max_seq_length, features);
   for (size_t i = 0; i < examples.sentences.size(); ++i) cutter.append(examples.sentences[i], static_cast<int32_t>(i));
 }
 

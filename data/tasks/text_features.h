@@ -6,13 +6,14 @@
 namespace bert {
 
 /// Appends the sequences of examples.texts: [CLS] A [SEP], or [CLS] A [SEP] B [SEP], with tokens taken from the end of
-/// the longer text, of B if both are equal. Source: run_classifier.py (convert_single_example). Multiple choice: A is the
+/// the longer text, of B if both are equal; with config.cut_at_begin, from its begin. Source: run_classifier.py (convert_single_example). Multiple choice: A is the
 /// context, B the start of the next sentence and one of its ends. Source: transformers' run_swag.py.
 void append_text_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
-                          std::vector<TaskSequence>& sequences);
+                          TaskFeatures& features);
 
-/// Appends the sequences of examples.sentences.
+/// Appends the sequences of examples.sentences. A sentence that is too long continues in further sequences, between
+/// words.
 void append_sentence_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
-                              std::vector<TaskSequence>& sequences);
+                              TaskFeatures& features);
 
 }  // namespace bert

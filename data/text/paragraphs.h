@@ -19,8 +19,9 @@ std::string_view take_line(std::string_view& text);
 size_t blank_lines_between_documents(std::string_view text);
 
 /// Calls `take` with every paragraph of a document. Paragraphs end at blank lines and where the indentation grows. Their
-/// lines are joined by spaces, unless one has more than 120 bytes: such text has one paragraph per line. Any bytes are
-/// allowed.
+/// lines are joined by spaces, or by nothing between ideographs, unless one is wider than 120 columns without its longest
+/// word, which no program could wrap: such text has one paragraph per line. A column is that of a terminal: an ideograph
+/// takes two, a combining mark none. Any bytes are allowed.
 void for_each_paragraph(std::string_view document, const std::function<void(std::string_view paragraph)>& take);
 
 }  // namespace bert

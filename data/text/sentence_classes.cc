@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
+#include "data/text/sentence_languages.h"
 #include "data/text/sentence_rules.h"
 
 namespace bert::sentence_classes {
@@ -18,6 +21,13 @@ namespace rules = sentence_rules;
 constexpr size_t kLongestWord = 32;  // bytes; longer words are in no list
 
 utf8proc_category_t category(char32_t value) {
+  static const auto kAscii = [] {
+    std::array<utf8proc_category_t, 0x80> categories{};
+    for (utf8proc_int32_t code = 0; code < 0x80; ++code)
+      categories[static_cast<size_t>(code)] = utf8proc_category(code);
+    return categories;
+  }();
+  if (value < kAscii.size()) return kAscii[value];
   return value == kInvalidUtf8 ? UTF8PROC_CATEGORY_CN : utf8proc_category(static_cast<utf8proc_int32_t>(value));
 }
 
@@ -37,7 +47,7 @@ std::array<bool, 256> first_bytes_of_signs() {
     append_utf8(value, bytes);
     table[static_cast<uint8_t>(bytes[0])] = true;
   };
-  for (const char32_t value : {U'.', U'!', U'?', U'\u2026'}) add(value);
+  for (const char32_t value : {U'.', U'!', U'?', U'\u2026', U';', U'\u037e'}) add(value);
   for (const char32_t value : rules::kSpacedSigns) add(value);
   for (const auto& [first, last] : rules::kTerminators) {
     add(first);
@@ -79,8 +89,10 @@ Words words_of(std::string_view list) {
   return words;
 }
 
-std::unordered_map<std::string_view, Abbreviation> abbreviations() {
-  std::unordered_map<std::string_view, Abbreviation> kinds;
+using Abbreviations = std::unordered_map<std::string_view, Abbreviation>;
+
+Abbreviations abbreviations() {
+  Abbreviations kinds;
   const auto add = [&](std::string_view list, Abbreviation kind) {
     each_word(list, [&](std::string_view word) { kinds.emplace(word, kind); });
   };
@@ -90,6 +102,83 @@ std::unordered_map<std::string_view, Abbreviation> abbreviations() {
   add(rules::kMayEnd, Abbreviation::kMayEnd);
   add(rules::kHours, Abbreviation::kHour);
   return kinds;
+}
+
+/// The lists of one row of kLanguages.
+struct LanguageLists {
+  explicit LanguageLists(const rules::Language& row)
+      : words(words_of(row.words)), before_ordinal(words_of(row.before_ordinal)) {
+    const auto add = [&](std::string_view list, Abbreviation kind) {
+      each_word(list, [&](std::string_view word) { abbreviations.emplace(word, kind); });
+    };
+    add(row.never_ends, Abbreviation::kNeverEnds);
+    add(row.before_digits, Abbreviation::kBeforeDigits);
+    add(row.may_end, Abbreviation::kMayEnd);
+    add(row.dates, Abbreviation::kDate);
+    add(row.plain, Abbreviation::kNone);
+  }
+  Words words, before_ordinal;
+  Abbreviations abbreviations;
+};
+
+/// All rows, and for each word the rows that have it.
+struct Languages {
+  Languages() {
+    for (size_t row = 0; row < rules::kLanguages.size(); ++row) {
+      lists.emplace_back(rules::kLanguages[row]);
+      for (const std::string_view word : lists[row].words) of_word[word] |= 1U << row;
+      for (const auto& [word, kind] : lists[row].abbreviations) abbreviations.insert(word);
+    }
+  }
+  static const Languages& all() {
+    static const Languages kAll;
+    return kAll;
+  }
+  std::vector<LanguageLists> lists;
+  std::unordered_map<std::string_view, uint32_t> of_word;
+  Words abbreviations;  // of any row
+};
+static_assert(rules::kLanguages.size() <= 32, "a bit for each row");
+
+bool is_single_letter(std::string_view word) {
+  return !word.empty() && static_cast<size_t>(decode_utf8(word).bytes) == word.size();
+}
+
+bool begins_with_capital(std::string_view word) { return !word.empty() && is_capital(decode_utf8(word).value); }
+
+/// The form of `word` in the lists: lower case, but a single letter as it is written.
+std::string listed_form(std::string_view word) {
+  return is_single_letter(word) ? std::string(word) : in_lower_case(word);
+}
+
+bool is_roman(std::string_view word) {
+  return word.size() > 1 && word.find_first_not_of("IVXLC") == std::string_view::npos;
+}
+
+/// Calls `use` with each word of a text and its position.
+template <typename Use>
+void each_word_of_text(std::string_view text, const Use& use) {
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view word = word_at(text, at);
+    if (!word.empty()) use(word, at);
+    at += word.empty() ? static_cast<size_t>(character_at(text, at).bytes) : word.size();
+  }
+}
+
+/// The row of kLanguages whose words are most frequent in `text`; SIZE_MAX if they are rare.
+size_t language_of(std::string_view text) {
+  constexpr size_t kRarest = 20;  // frequent words are one word of six in Finnish, one of two in English
+  const Languages& languages = Languages::all();
+  std::array<size_t, rules::kLanguages.size()> counts{};
+  size_t words = 0;
+  each_word_of_text(text, [&](std::string_view word, size_t) {
+    ++words;
+    const auto found = languages.of_word.find(begins_with_capital(word) ? listed_form(word) : word);
+    for (uint32_t rows = found == languages.of_word.end() ? 0 : found->second; rows != 0; rows &= rows - 1)
+      ++counts[static_cast<size_t>(std::countr_zero(rows))];
+  });
+  const auto best = std::max_element(counts.begin(), counts.end());
+  return *best * kRarest < words || *best == 0 ? SIZE_MAX : static_cast<size_t>(best - counts.begin());
 }
 
 }  // namespace
@@ -171,6 +260,10 @@ bool is_spaced_sign(char32_t value) {
   return value == U'\u2026' || is_one_of(value, rules::kSpacedSigns);
 }
 
+bool is_greek_letter(char32_t value) {
+  return ((value >= 0x370 && value < 0x400) || (value >= 0x1F00 && value < 0x2000)) && is_letter(value);
+}
+
 bool may_begin_sign(char byte) {
   static const auto kTable = first_bytes_of_signs();
   return kTable[static_cast<uint8_t>(byte)];
@@ -206,9 +299,26 @@ bool is_initialism(std::string_view word, bool small_letters) {
   return parts > 1 && letters > 0;
 }
 
+bool is_list_number(std::string_view word) {
+  constexpr size_t kLongest = 5;  // bytes of "12", "xii" or "2.1.3"
+  const auto all = [&](std::string_view allowed) { return word.find_first_not_of(allowed) == std::string_view::npos; };
+  if (word.size() > kLongest) return false;
+  return (is_digit(static_cast<unsigned char>(word[0])) && all("0123456789.")) || all("ivxlc") || all("IVXLC");
+}
+
+bool is_numeral(std::string_view word, std::string_view rest) {
+  if (word == "A" || (word == "I" && rest.starts_with(' '))) return false;
+  if (word.size() == 1) return is_capital(static_cast<unsigned char>(word[0]));
+  return !word.empty() && word.find_first_not_of("IVXLC") == std::string_view::npos;
+}
+
 std::string_view word_at(std::string_view text, size_t at) {
   size_t end = at;
   while (end < text.size() && end - at < kLongestWord) {
+    if (text[end] >= 'a' && text[end] <= 'z') {
+      ++end;
+      continue;
+    }
     const DecodedUtf8 next = character_at(text, end);
     const bool joins = next.value == '\'' || next.value == '-' || next.value == U'\u2019';
     if (!is_letter(next.value) && !is_digit(next.value) && !(joins && end > at)) break;
@@ -236,14 +346,90 @@ bool is_time_word(std::string_view word) {
   return kWords.contains(word);
 }
 
-bool is_month_after_ordinal(std::string_view word) {
-  static const Words kMonths = words_of(rules::kMonthsAfterOrdinals);
-  return kMonths.contains(word);
-}
-
 bool is_exclaimed_name(std::string_view word) {
   static const Words kNames = words_of(rules::kExclaimedNames);
   return kNames.contains(word);
+}
+
+std::vector<std::string> listed_languages() {
+  std::vector<std::string> codes;
+  codes.reserve(rules::kLanguages.size());
+  for (const rules::Language& language : rules::kLanguages) codes.emplace_back(language.code);
+  return codes;
+}
+
+size_t Evidence::language() {
+  constexpr size_t kEnough = size_t{1} << 14;  // bytes, some thousands of words
+  if (language_) return *language_;
+  if (code_.empty()) {
+    language_ = language_of(document_.substr(0, kEnough));
+  } else {
+    const auto& all = rules::kLanguages;
+    const auto row = std::find_if(all.begin(), all.end(), [&](const auto& language) { return language.code == code_; });
+    language_ = row == all.end() ? kUnknown : static_cast<size_t>(row - all.begin());
+  }
+  return *language_;
+}
+
+uint8_t Evidence::spelling(std::string_view word) {
+  if (!spellings_) {
+    spellings_.emplace();
+    size_t end_of_small = SIZE_MAX;  // of the word in lower case before
+    each_word_of_text(document_, [&](std::string_view each, size_t at) {
+      const bool small = is_small(decode_utf8(each).value);
+      if (small) (*spellings_)[each] |= kSmall;
+      if (begins_with_capital(each) && end_of_small < at && document_.substr(end_of_small, at - end_of_small) == " ")
+        (*spellings_)[each] |= kName;
+      end_of_small = small ? at + each.size() : SIZE_MAX;
+    });
+  }
+  const auto found = spellings_->find(word);
+  return found == spellings_->end() ? uint8_t{0} : found->second;
+}
+
+Abbreviation Evidence::abbreviation(std::string_view word) {
+  const Languages& languages = Languages::all();
+  if (word.size() <= kLongestWord) {
+    for (const std::string& form : {std::string(word), listed_form(word)}) {
+      if (!languages.abbreviations.contains(form) || language() == kUnknown) continue;
+      const Abbreviations& kinds = languages.lists[language()].abbreviations;
+      if (const auto found = kinds.find(form); found != kinds.end()) return found->second;
+    }
+  }
+  return sentence_classes::abbreviation(word);
+}
+
+bool Evidence::is_frequent(std::string_view word) {
+  return language() != kUnknown && Languages::all().lists[language()].words.contains(in_lower_case(word));
+}
+
+bool Evidence::begins_sentence(std::string_view word) {
+  if (is_starter(word, false)) return true;
+  if (language() == kUnknown || rules::kLanguages[language()].code == "en") return false;
+  return is_frequent(word) || (spelling(in_lower_case(word)) & kSmall) != 0;
+}
+
+bool Evidence::has_ordinals() {
+  return language() != kUnknown && rules::kLanguages[language()].ordinals != rules::Ordinals::kNone;
+}
+
+bool Evidence::may_be_greek() { return language() == kUnknown || rules::kLanguages[language()].code == "el"; }
+
+bool Evidence::is_ordinal(std::string_view number, std::string_view before, std::string_view next) {
+  constexpr size_t kLongestOrdinal = 3;  // digits; four are a year
+  const bool roman = is_roman(number);
+  const bool digits = number.size() <= kLongestOrdinal && number.find_first_not_of("0123456789") == std::string::npos;
+  if ((!roman && !digits) || !has_ordinals()) return false;
+  const rules::Language& row = rules::kLanguages[language()];
+  const std::string next_in_small = in_lower_case(next);
+  bool continues = is_small(decode_utf8(next).value) || is_roman(next);  // "des 5. bis", "lat 50. XIV w."
+  each_word(row.after_ordinal, [&](std::string_view word) { continues |= next_in_small.starts_with(word); });
+  if (continues) return true;
+  if (is_frequent(next) || is_starter(next, false)) return false;
+  if (Languages::all().lists[language()].before_ordinal.contains(in_lower_case(before))) return true;
+  if ((spelling(next_in_small) & kSmall) != 0) return false;
+  if (row.ordinals == rules::Ordinals::kAny || (roman && row.ordinals == rules::Ordinals::kRoman)) return true;
+  return row.ordinals == rules::Ordinals::kNoun && (spelling(next) & kName) != 0;
 }
 
 }  // namespace bert::sentence_classes

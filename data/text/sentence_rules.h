@@ -1,4 +1,5 @@
-// The words and signs that split_sentences knows: every list stands here, every use in sentence_splitter.cc.
+// The words and signs that split_sentences knows in a text of any language. Those of single languages stand in
+// sentence_languages.h, every use in sentence_splitter.cc.
 //
 // A list of words is one string, with a space between words. A word in lower case stands for itself in any case; a word
 // with a capital stands for that spelling alone ("Mass", since "mass" ends sentences). Abbreviations stand without their
@@ -55,10 +56,6 @@ inline constexpr std::string_view kHours = "a.m p.m";
 inline constexpr std::string_view kTimeWords =
     "EST EDT ET CST CDT CT MST MDT MT PST PDT PT GMT UTC BST CET CEST IST JST Eastern Central Pacific Greenwich Monday "
     "Tuesday Wednesday Thursday Friday Saturday Sunday";
-
-/// German months. After an ordinal number, such as "5. Juli", they continue the sentence.
-inline constexpr std::string_view kMonthsAfterOrdinals =
-    "Januar Jänner Februar März April Mai Juni Juli August September Oktober November Dezember";
 
 /// Names that end with an exclamation mark.
 inline constexpr std::string_view kExclaimedNames = "Yahoo Jeopardy Yum Oklahoma Jumpin";

@@ -12,13 +12,14 @@ namespace {
 
 using namespace sentence_classes;
 
-constexpr size_t kLongestListNumber = 5;  // bytes of "12", "xii" or "2.1.3"
 // Bytes that are looked at around a stop. The limits keep the time linear on any text.
 constexpr size_t kLongestWord = 32;        // backwards, for an abbreviation
 constexpr size_t kLongestCitation = 24;    // "[12, 13]"
 constexpr size_t kLongestListItem = 2000;  // from "1." to "2."
 constexpr size_t kLongestLabel = 3;        // digits of the "1" of "1."
-constexpr int kLongestSpeaker = 4;         // words: "Mrs. Mary Abbot asked"
+constexpr size_t kLongestDate = 24;        // "10 października 1896"
+constexpr size_t kDigitsOfYear = 4;
+constexpr int kLongestSpeaker = 4;  // words: "Mrs. Mary Abbot asked"
 
 /// Signs that may end a sentence, such as "." or "?!", and the quotation marks and brackets behind these.
 struct Stop {
@@ -40,7 +41,8 @@ struct TerminatorRun {
 /// Finds the ends of the sentences of one paragraph, from its beginning to its end.
 class SentenceScanner {
  public:
-  explicit SentenceScanner(std::string_view text) : text_(text) {}
+  /// `evidence` is that of the document around `text`.
+  SentenceScanner(std::string_view text, Evidence& evidence) : text_(text), evidence_(evidence) {}
 
   /// The end of the sentence that begins at `begin`, after its last sign.
   size_t sentence_end(size_t begin);
@@ -62,27 +64,18 @@ class SentenceScanner {
   std::string_view word_before(size_t position) const;
   bool is_initial_of_name(std::string_view word, std::string_view next_word) const;
   bool is_part_of_word(const Stop& stop, size_t next) const;
+  bool is_part_of_number(std::string_view number, size_t next) const;
+  bool opens_with_date(std::string_view word) const;
+  bool is_greek_question(size_t position) const;
 
   std::string_view text_;
+  Evidence& evidence_;
   size_t begin_ = 0;               // of the sentence
   size_t first_word_ = 0;          // the same without quotation marks and brackets
   bool in_small_letters_ = false;  // the sentence begins in lower case, and so may the next
   size_t quotes_counted_ = 0;      // bytes of the text
   bool quotation_open_ = false;    // of straight quotation marks, after these bytes
 };
-
-bool is_list_number(std::string_view word) {
-  const auto all = [&](std::string_view allowed) { return word.find_first_not_of(allowed) == std::string_view::npos; };
-  if (word.size() > kLongestListNumber) return false;
-  return (is_digit(static_cast<unsigned char>(word[0])) && all("0123456789.")) || all("ivxlc") || all("IVXLC");
-}
-
-/// True for a Roman numeral or a label such as B. `rest` is the text behind it, which tells the pronoun I.
-bool is_numeral(std::string_view word, std::string_view rest) {
-  if (word == "A" || (word == "I" && rest.starts_with(' '))) return false;
-  if (word.size() == 1) return is_capital(static_cast<unsigned char>(word[0]));
-  return !word.empty() && word.find_first_not_of("IVXLC") == std::string_view::npos;
-}
 
 /// True if an odd number of straight quotation marks stands before `position`, which must not decrease between calls.
 bool SentenceScanner::quotation_is_open(size_t position) {
@@ -175,12 +168,18 @@ size_t SentenceScanner::list_item_end() const {
     successor.append(suffix) += ' ';
   }
   const size_t found = text.find(successor, 1);
-  return found == std::string_view::npos ? text_.size() : begin_ + found;
+  if (found == std::string_view::npos) return text_.size();
+  const std::string_view label = text.substr(found + 1, successor.size() - 3);
+  const bool ordinal = is_digit(first.value) && successor.ends_with(". ") &&
+                       !is_spaced_sign(at(begin_ + found - 1).value) &&
+                       is_part_of_number(label, begin_ + found + successor.size());
+  return ordinal ? text_.size() : begin_ + found;  // "1. Dünya Savaşı ve 2. Dünya Savaşı"
 }
 
 Stop SentenceScanner::read_stop(size_t position) {
   Stop stop{.begin = position, .signs_end = position};
-  for (DecodedUtf8 sign = at(position); sign.bytes > 0 && is_spaced_sign(sign.value); sign = at(stop.signs_end)) {
+  for (DecodedUtf8 sign = at(position); sign.bytes > 0; sign = at(stop.signs_end)) {
+    if (!is_spaced_sign(sign.value) && !(is_greek_question_mark(sign.value) && stop.signs_end == position)) break;
     stop.shouted |= sign.value != '.' && sign.value != U'\u2026';
     stop.signs_end += static_cast<size_t>(sign.bytes);
   }
@@ -259,6 +258,35 @@ bool SentenceScanner::is_initial_of_name(std::string_view word, std::string_view
   return !is_starter(next_word, true);
 }
 
+/// True if the sentence has just begun with a date, such as "W styczniu 2011 r", which `word` ends.
+bool SentenceScanner::opens_with_date(std::string_view word) const {
+  return static_cast<size_t>(word.data() - text_.data()) - begin_ <= kLongestDate &&
+         (is_digit(at(first_word_).value) || evidence_.is_frequent(word_at(text_, first_word_)));
+}
+
+/// True if `number` is an ordinal number or part of a date such as "5. 7. 1990", which the text at `next` continues.
+bool SentenceScanner::is_part_of_number(std::string_view number, size_t next) const {
+  const auto all_digits = [](std::string_view word) {
+    return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  const auto begin = static_cast<size_t>(number.data() - text_.data());
+  const std::string_view next_word = word_at(text_, next);
+  const std::string_view before = begin > begin_ && is_space(text_[begin - 1]) ? word_before(begin - 1) : "";
+  if (!all_digits(next_word)) return !next_word.empty() && evidence_.is_ordinal(number, before, next_word);
+  const bool month_follows = next_word.size() <= 2 && text_.substr(next + next_word.size()).starts_with('.');
+  const bool year_follows =
+      next_word.size() == kDigitsOfYear && before.ends_with('.') && all_digits(before.substr(0, before.size() - 1));
+  return number.size() <= 2 && all_digits(number) && (month_follows || year_follows) && evidence_.has_ordinals();
+}
+
+/// True if a question mark of Greek stands at `position`: a ; behind a Greek word.
+bool SentenceScanner::is_greek_question(size_t position) const {
+  if (!is_greek_question_mark(at(position).value)) return false;
+  const std::string_view word = word_before(position);
+  const DecodedUtf8 first = word.empty() ? DecodedUtf8{U'\0', 0} : decode_utf8(word);
+  return static_cast<size_t>(first.bytes) < word.size() && is_greek_letter(first.value) && evidence_.may_be_greek();
+}
+
 /// True if the full stop is part of an abbreviation, an initial or a number, and `next` continues the sentence.
 bool SentenceScanner::is_part_of_word(const Stop& stop, size_t next) const {
   const std::string_view word = word_before(stop.begin);
@@ -271,8 +299,10 @@ bool SentenceScanner::is_part_of_word(const Stop& stop, size_t next) const {
   const bool dotted_letter = next_word.size() == 1 && text_.substr(next_begin + 1).starts_with('.');
   if (word.data() <= text_.data() + first_word_ && (single_letter || is_list_number(word))) return true;
   const bool bracket = text_[next] == '(' || text_[next] == '[';
-  const bool continues = !stop.quoted && (bracket || dotted_letter || !is_starter(next_word, false));
-  switch (abbreviation(word)) {
+  const auto continues = [&] {
+    return !stop.quoted && (bracket || dotted_letter || !evidence_.begins_sentence(next_word));
+  };
+  switch (evidence_.abbreviation(word)) {
     case Abbreviation::kNeverEnds:
       return true;
     case Abbreviation::kBeforeDigits:
@@ -280,7 +310,9 @@ bool SentenceScanner::is_part_of_word(const Stop& stop, size_t next) const {
     case Abbreviation::kBeforeNumerals:
       return is_digit(at(next_begin).value) || is_numeral(next_word, text_.substr(next_begin + next_word.size()));
     case Abbreviation::kMayEnd:
-      return continues;
+      return continues();
+    case Abbreviation::kDate:
+      return begins_in_small_letter(next_begin) || (opens_with_date(word) && continues());
     case Abbreviation::kHour:
       return bracket || is_time_word(next_word) || begins_in_small_letter(next_begin);
     case Abbreviation::kNone:
@@ -289,9 +321,8 @@ bool SentenceScanner::is_part_of_word(const Stop& stop, size_t next) const {
   if (single_letter && (is_capital(first.value) || in_small_letters_)) {
     return dotted_letter || is_initial_of_name(word, next_word);
   }
-  if (is_initialism(word, in_small_letters_)) return continues;
-  return (single_letter && dotted_letter) ||
-         (word.size() <= 2 && is_digit(first.value) && is_month_after_ordinal(next_word));
+  if (is_initialism(word, in_small_letters_)) return continues();
+  return (single_letter && dotted_letter) || (!stop.quoted && is_part_of_number(word, next_begin));
 }
 
 bool SentenceScanner::ends_sentence(const Stop& stop) const {
@@ -334,7 +365,7 @@ size_t SentenceScanner::sentence_end(size_t begin) {
       i = signs.end;
       continue;
     }
-    if (is_spaced_sign(sign.value)) {
+    if (is_spaced_sign(sign.value) || is_greek_question(i)) {
       const Stop stop = read_stop(i);
       if (ends_sentence(stop)) return stop.end;
       i = stop.end;
@@ -358,12 +389,10 @@ std::string single_spaced(std::string_view text) {
   return result;
 }
 
-}  // namespace
-
-std::vector<std::string> split_sentences(std::string_view paragraph) {
+std::vector<std::string> sentences_of(std::string_view paragraph, Evidence& evidence) {
   std::vector<std::string> sentences;
   const std::string_view text = strip_ascii_space(paragraph);
-  SentenceScanner scanner(text);
+  SentenceScanner scanner(text, evidence);
   for (size_t begin = skip_space(text, 0); begin < text.size();) {
     const size_t end = scanner.sentence_end(begin);
     sentences.push_back(single_spaced(text.substr(begin, end - begin)));
@@ -372,13 +401,22 @@ std::vector<std::string> split_sentences(std::string_view paragraph) {
   return sentences;
 }
 
-void split_document(std::string_view document, const std::function<void(std::string_view)>& sentence) {
+}  // namespace
+
+std::vector<std::string> split_sentences(std::string_view paragraph, std::string_view language) {
+  Evidence evidence(paragraph, language);
+  return sentences_of(paragraph, evidence);
+}
+
+void split_document(std::string_view document, const std::function<void(std::string_view)>& sentence,
+                    std::string_view language) {
+  Evidence evidence(document, language);
   for_each_paragraph(document, [&](std::string_view paragraph) {
-    for (const std::string& found : split_sentences(paragraph)) sentence(found);
+    for (const std::string& found : sentences_of(paragraph, evidence)) sentence(found);
   });
 }
 
-void split_prose(std::string_view text, const std::function<void(std::string_view)>& line) {
+void split_prose(std::string_view text, const std::function<void(std::string_view)>& line, std::string_view language) {
   constexpr std::string_view kByteOrderMark = "\ufeff";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   const size_t blanks_to_end = blank_lines_between_documents(text);
@@ -386,10 +424,11 @@ void split_prose(std::string_view text, const std::function<void(std::string_vie
   std::string_view document = text.substr(0, 0);
   const auto end_document = [&] {
     bool any = false;
-    split_document(document, [&](std::string_view sentence) {
+    const auto take = [&](std::string_view sentence) {
       line(sentence);
       any = true;
-    });
+    };
+    split_document(document, take, language);
     if (any) line("");
   };
   while (!text.empty()) {

@@ -258,6 +258,9 @@ const FoldTable& FoldTable::shared(const Folding& folding) {
   static const FoldTable both({.lower_case = true, .strip_accents = true}),
       lower({.lower_case = true, .strip_accents = false}), strip({.lower_case = false, .strip_accents = true}),
       neither({.lower_case = false, .strip_accents = false});
+  static const FoldTable both_simple({.lower_case = true, .strip_accents = true, .final_sigma = false}),
+      lower_simple({.lower_case = true, .strip_accents = false, .final_sigma = false});
+  if (folding.lower_case && !folding.final_sigma) return folding.strip_accents ? both_simple : lower_simple;
   if (folding.lower_case) return folding.strip_accents ? both : lower;
   return folding.strip_accents ? strip : neither;
 }
@@ -277,7 +280,7 @@ Folded FoldTable::fold(char32_t value) const {
     return {.kind = CharacterKind::kDropped};
   }
   if (is_python_space(value)) return {.kind = CharacterKind::kSpace};
-  if (folding_.lower_case && value == kCapitalSigma) return {.kind = CharacterKind::kContext};
+  if (folding_.lower_case && folding_.final_sigma && value == kCapitalSigma) return {.kind = CharacterKind::kContext};
 
   std::vector<SourceCharacter> parts{{value, 0, 0}};
   if (folding_.strip_accents) {
@@ -315,7 +318,11 @@ void fold_in_context(std::vector<SourceCharacter>& characters, const Folding& fo
     const SourceCharacter& from = characters[i];
     const auto append = [&](char32_t value) { folded.push_back({value, from.begin, from.end}); };
     const auto append_parts = [&](char32_t value) { folding.strip_accents ? decompose(value, append) : append(value); };
-    folding.lower_case ? lower_in_context(characters, i, append_parts) : append_parts(from.value);
+    if (folding.lower_case && from.value == kCapitalSigma && !folding.final_sigma) {
+      append_parts(kSmallSigma);
+    } else {
+      folding.lower_case ? lower_in_context(characters, i, append_parts) : append_parts(from.value);
+    }
   }
   if (folding.strip_accents) strip_accents(folded);
   characters = std::move(folded);

@@ -79,6 +79,7 @@ struct Folded {
 struct Folding {
   bool lower_case = true;
   bool strip_accents = true;  // NFD, then without Mn
+  bool final_sigma = true;    // lower case: a capital sigma at the end of a word becomes U+03C2; false: U+03C3
 };
 
 /// Kind and folded form of every code point. Blocks of 256 are made on first use. Safe for any number of threads.

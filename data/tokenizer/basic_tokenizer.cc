@@ -3,7 +3,9 @@
 namespace bert {
 
 BasicTokenizer::BasicTokenizer(const TokenizerConfig& config)
-    : folding_{.lower_case = config.do_lower_case, .strip_accents = config.strips_accents()},
+    : folding_{.lower_case = config.do_lower_case,
+               .strip_accents = config.strips_accents(),
+               .final_sigma = config.final_sigma},
       fold_(FoldTable::shared(folding_)),
       splits_ideographs_(config.tokenize_chinese_chars),
       max_characters_(static_cast<size_t>(config.max_input_chars_per_word)) {

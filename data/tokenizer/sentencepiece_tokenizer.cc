@@ -124,6 +124,19 @@ Encoding SentencePieceTokenizer::encode_with_offsets(std::string_view text) cons
   return encoding;
 }
 
+std::vector<EncodedWord> SentencePieceTokenizer::encode_words(std::string_view text) const {
+  static const BasicTokenizer kSplitter({.do_lower_case = false, .strip_accents = false});
+  std::vector<EncodedWord> words;
+  kSplitter.for_each_word<false>(text, [&](const Word& word) {
+    const auto begin = static_cast<size_t>(word.span.begin), end = static_cast<size_t>(word.span.end);
+    Encoding encoding = encode_with_offsets(text.substr(begin, end - begin));
+    if (encoding.ids.empty()) return;
+    for (TextSpan& span : encoding.spans) span = {word.span.begin + span.begin, word.span.begin + span.end};
+    words.push_back({.ids = std::move(encoding.ids), .spans = std::move(encoding.spans)});
+  });
+  return words;
+}
+
 std::string SentencePieceTokenizer::decode(const std::vector<int32_t>& ids) const {
   std::vector<int> own;
   for (const int32_t id : ids) {

@@ -15,7 +15,7 @@ constexpr std::string_view kContinuationPrefix = "##";
 /// Key and id of the tokens that begin with ## (if `continuation`; the key is without ##), or of the others.
 std::vector<std::pair<std::string_view, int32_t>> keys(const Vocabulary& vocabulary, bool continuation) {
   std::vector<std::pair<std::string_view, int32_t>> result;
-  for (int64_t id = 0; id < vocabulary.size(); ++id) {
+  for (int64_t id = 0; id < vocabulary.base_size(); ++id) {
     std::string_view token = vocabulary.token(id);
     if (token.starts_with(kContinuationPrefix) != continuation) continue;
     if (continuation) token.remove_prefix(kContinuationPrefix.size());
@@ -58,6 +58,7 @@ WordPieceTokenizer::WordPieceTokenizer(Vocabulary vocabulary, const TokenizerCon
     : Tokenizer(std::move(vocabulary)),
       config_(config),
       basic_(config),
+      added_(this->vocabulary(), config),
       first_(keys(this->vocabulary(), false)),
       continuation_(keys(this->vocabulary(), true)) {}
 
@@ -97,31 +98,20 @@ void WordPieceTokenizer::encode_word(const Word& word, int64_t offset, Encoding&
 
 template <bool kSpans>
 void WordPieceTokenizer::encode_into(std::string_view text, Encoding& encoding) const {
-  int64_t offset = 0;
-  const auto encode_part = [&](std::string_view part) {
+  int64_t begin = 0;
+  const auto encode_up_to = [&](int64_t end) {
     encoding.invalid_sequences +=
-        basic_.for_each_word<kSpans>(part, [&](const Word& word) { encode_word<kSpans>(word, offset, encoding); });
-    offset += static_cast<int64_t>(part.size());
+        basic_.for_each_word<kSpans>(text.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                                     [&](const Word& word) { encode_word<kSpans>(word, begin, encoding); });
+    begin = end;
   };
-  if (config_.match_special_tokens) {
-    const auto& special = vocabulary().special_ids();
-    for (size_t begin = 0, at = 0; (at = text.find('[', at)) != std::string_view::npos;) {
-      const auto id = std::find_if(special.begin(), special.end(),
-                                   [&](int32_t i) { return text.substr(at).starts_with(vocabulary().token(i)); });
-      if (id == special.end()) {
-        ++at;
-        continue;
-      }
-      encode_part(text.substr(begin, at - begin));
-      const auto bytes = static_cast<int64_t>(vocabulary().token(*id).size());
-      encoding.ids.push_back(*id);
-      if constexpr (kSpans) encoding.spans.push_back({offset, offset + bytes});
-      offset += bytes;
-      begin = at = static_cast<size_t>(offset);
-    }
-    text.remove_prefix(static_cast<size_t>(offset));
+  for (const AddedTokenSearch::Match& match : added_.find(text)) {
+    encode_up_to(match.span.begin);
+    encoding.ids.push_back(match.id);
+    if constexpr (kSpans) encoding.spans.push_back(match.span);
+    begin = match.span.end;
   }
-  encode_part(text);
+  encode_up_to(static_cast<int64_t>(text.size()));
 }
 
 int64_t WordPieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
@@ -136,6 +126,17 @@ Encoding WordPieceTokenizer::encode_with_offsets(std::string_view text) const {
   Encoding encoding;
   encode_into<true>(text, encoding);
   return encoding;
+}
+
+std::vector<EncodedWord> WordPieceTokenizer::encode_words(std::string_view text) const {
+  const Encoding encoding = encode_with_offsets(text);
+  std::vector<EncodedWord> words;
+  for (size_t i = 0; i < encoding.ids.size(); ++i) {
+    if (words.empty() || !is_continuation(encoding.ids[i])) words.emplace_back();
+    words.back().ids.push_back(encoding.ids[i]);
+    words.back().spans.push_back(encoding.spans[i]);
+  }
+  return words;
 }
 
 std::string WordPieceTokenizer::decode(const std::vector<int32_t>& ids) const {

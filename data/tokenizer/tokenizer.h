@@ -9,6 +9,7 @@
 // 2. [MASK] and the other special tokens in the text are tokens there, text here. match_special_tokens = true gives the
 //    same.
 // 3. A capital sigma at the end of a word becomes U+03C3 there, the final sigma U+03C2 here (with do_lower_case).
+//    final_sigma = false gives the same; a tokenizer.json sets it.
 // 4. Private-use characters are dropped there, letters here.
 // 5. The ideographs U+2B820..U+2B91F are letters there, words here.
 // 6. The Unicode data there is older, except for lower case: about 380 newer combining marks stay, 13 newer format
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "data/config.h"
+#include "data/tokenizer/added_tokens.h"
 #include "data/tokenizer/basic_tokenizer.h"
 #include "data/tokenizer/double_array.h"
 #include "data/tokenizer/vocabulary.h"
@@ -36,6 +38,12 @@ struct Encoding {
   std::vector<int32_t> ids;
   std::vector<TextSpan> spans;    // range of bytes in the text, one for each id
   int64_t invalid_sequences = 0;  // invalid UTF-8 that was dropped
+};
+
+/// The tokens of one word.
+struct EncodedWord {
+  std::vector<int32_t> ids;     // one at least
+  std::vector<TextSpan> spans;  // range of bytes in the text, one for each id
 };
 
 /// Converts `spans`, bytes of `text`, to code points, as Python slices and Hugging Face's offsets count them. An
@@ -53,6 +61,10 @@ class Tokenizer {
 
   /// The ids of `text` with their places.
   [[nodiscard]] virtual Encoding encode_with_offsets(std::string_view text) const = 0;
+
+  /// The words of `text` with their tokens. White space, punctuation and ideographs end a word, as in Google's basic
+  /// tokenizer; an added token is a word. Words without a token are left out.
+  [[nodiscard]] virtual std::vector<EncodedWord> encode_words(std::string_view text) const = 0;
 
   /// The text of the tokens, without special ones. Throws DataError for an id outside of the vocabulary.
   [[nodiscard]] virtual std::string decode(const std::vector<int32_t>& ids) const = 0;
@@ -72,7 +84,8 @@ class Tokenizer {
 };
 
 /// Google's tokenizer: BasicTokenizer, then for each word the longest pieces of the vocabulary from left to right. A
-/// word without such pieces is one [UNK]. Source: Google's tokenization.py (FullTokenizer).
+/// word without such pieces is one [UNK]. Added tokens are found before. Source: Google's tokenization.py
+/// (FullTokenizer).
 class WordPieceTokenizer : public Tokenizer {
  public:
   explicit WordPieceTokenizer(Vocabulary vocabulary, const TokenizerConfig& config = {});
@@ -80,6 +93,7 @@ class WordPieceTokenizer : public Tokenizer {
   using Tokenizer::encode;
   int64_t encode(std::string_view text, std::vector<int32_t>& ids) const override;
   [[nodiscard]] Encoding encode_with_offsets(std::string_view text) const override;
+  [[nodiscard]] std::vector<EncodedWord> encode_words(std::string_view text) const override;
   /// Words joined by spaces, pieces without ##. Punctuation keeps its spaces, because the original spacing is not
   /// known.
   [[nodiscard]] std::string decode(const std::vector<int32_t>& ids) const override;
@@ -95,6 +109,7 @@ class WordPieceTokenizer : public Tokenizer {
 
   TokenizerConfig config_;
   BasicTokenizer basic_;
+  AddedTokenSearch added_;
   DoubleArray first_, continuation_;  // tokens that begin a word; tokens that continue a word, without ##
 };
 
@@ -113,6 +128,7 @@ class SentencePieceTokenizer : public Tokenizer {
   using Tokenizer::encode;
   int64_t encode(std::string_view text, std::vector<int32_t>& ids) const override;
   [[nodiscard]] Encoding encode_with_offsets(std::string_view text) const override;
+  [[nodiscard]] std::vector<EncodedWord> encode_words(std::string_view text) const override;
   [[nodiscard]] std::string decode(const std::vector<int32_t>& ids) const override;
   [[nodiscard]] bool is_continuation(int64_t id) const override;
 

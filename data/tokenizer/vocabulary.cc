@@ -22,8 +22,16 @@ std::string joined(const std::vector<std::string>& tokens) {
 
 }  // namespace
 
-Vocabulary::Vocabulary(std::vector<std::string> tokens, const std::string& name)
-    : Vocabulary(std::move(tokens), SpecialTokens{}, name) {}
+Vocabulary::Vocabulary(std::vector<std::string> tokens, const std::string& name, std::vector<AddedToken> added)
+    : Vocabulary(std::move(tokens), SpecialTokens{}, name) {
+  added_ = std::move(added);
+  std::sort(added_.begin(), added_.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  for (const AddedToken& token : added_) {
+    if (token.id < 0 || token.id >= size())
+      throw DataError(
+          fmt::format("{}: an added token has the id {}; expected one of 0 to {}", name, token.id, size() - 1));
+  }
+}
 
 Vocabulary::Vocabulary(std::vector<std::string> tokens, const SpecialTokens& special, const std::string& name)
     : tokens_(std::move(tokens)) {
@@ -52,7 +60,8 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, const SpecialTokens& spe
 Vocabulary Vocabulary::load(const std::string& path) {
   const std::string text = read_file(path, kMaxFileBytes);
   std::vector<std::string> tokens;
-  for (size_t begin = 0; begin < text.size();) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of editors on Windows
+  for (size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     tokens.emplace_back(strip_space(std::string_view(text).substr(begin, end - begin)));
     begin = end + 1;
@@ -74,8 +83,15 @@ int32_t Vocabulary::find(std::string_view token) const {
   return found == ids_.end() ? -1 : found->second;
 }
 
+int64_t Vocabulary::base_size() const {
+  int64_t end = size();
+  for (auto token = added_.rbegin(); token != added_.rend() && token->id == end - 1; ++token) --end;
+  return end;
+}
+
 bool Vocabulary::is_special(int64_t id) const {
-  return std::any_of(special_ids_.begin(), special_ids_.end(), [id](int32_t special) { return special == id; });
+  return std::find(special_ids_.begin(), special_ids_.end(), id) != special_ids_.end() ||
+         std::any_of(added_.begin(), added_.end(), [id](const AddedToken& a) { return a.special && a.id == id; });
 }
 
 std::string Vocabulary::hash() const {

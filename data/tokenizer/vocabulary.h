@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "data/tokenizer/added_tokens.h"
+
 namespace bert {
 
 /// Tokens in the order of their ids. Includes [PAD] [UNK] [CLS] [SEP] [MASK], under these names unless others are
@@ -20,8 +22,10 @@ class Vocabulary {
   };
 
   /// `name` names the vocabulary in errors. If a token occurs twice, its id is the last place, as in Google's
-  /// load_vocab. Throws DataError that names the missing special tokens, or the line of a token that is not UTF-8.
-  explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary");
+  /// load_vocab. Throws DataError that names the missing special tokens, the line of a token that is not UTF-8, or an
+  /// added token without an id among the tokens.
+  explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary",
+                      std::vector<AddedToken> added = {});
   Vocabulary(std::vector<std::string> tokens, const SpecialTokens& special, const std::string& name);
 
   /// Reads one token a line. The id is the line number from 0. White space (str.strip) around a token is removed.
@@ -35,6 +39,10 @@ class Vocabulary {
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   [[nodiscard]] const std::vector<std::string>& tokens() const { return tokens_; }
+  /// The tokens that texts are searched for, by id.
+  [[nodiscard]] const std::vector<AddedToken>& added() const { return added_; }
+  /// The number of tokens before the added ones at the end, which no word is cut into.
+  [[nodiscard]] int64_t base_size() const;
 
   /// The token of `id`. Throws DataError when there is none.
   [[nodiscard]] const std::string& token(int64_t id) const;
@@ -49,6 +57,7 @@ class Vocabulary {
   [[nodiscard]] int32_t mask_id() const { return special_ids_[4]; }
   /// pad, unk, cls, sep, mask.
   [[nodiscard]] const std::array<int32_t, 5>& special_ids() const { return special_ids_; }
+  /// One of these, or an added token that is special.
   [[nodiscard]] bool is_special(int64_t id) const;
 
   /// XXH3-128 of the tokens, each followed by a line feed. Shards and checkpoints compare it.
@@ -58,6 +67,7 @@ class Vocabulary {
   std::vector<std::string> tokens_;
   std::unordered_map<std::string_view, int32_t> ids_;  // views into tokens_, whose strings do not move with the object
   std::array<int32_t, 5> special_ids_{};
+  std::vector<AddedToken> added_;
 };
 
 }  // namespace bert

@@ -3,6 +3,7 @@
 #include <expat.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <new>
@@ -28,6 +29,11 @@ int64_t number(std::string_view digits) {
   int64_t value = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return value;
+}
+
+/// "zh-hans", "zh_yuewiki": the language, "zh".
+std::string language_of(std::string_view code) {
+  return ascii_lower(code.substr(0, std::min(code.find("wik"), code.find_first_of("-_"))));
 }
 
 /// True for "#REDIRECT [[Title]]" in the language of any large Wikipedia. Source: MediaWiki's WikitextContent.php.
@@ -93,6 +99,7 @@ class DumpPages::Impl {
   void skip_to(int64_t byte) { skipped_ = byte - parsed_; }
 
   WikiNamespaces namespaces_;
+  std::string language_;
   std::optional<int64_t> first_page_;
 
  private:
@@ -125,6 +132,10 @@ class DumpPages::Impl {
   void begin(std::string_view element, const XML_Char** attributes) {
     if (path_.empty() && element != "mediawiki")
       fail(fmt::format("the file is XML of <{}>; a dump of MediaWiki begins with <mediawiki>", element));
+    if (path_.empty()) {
+      for (const XML_Char** attribute = attributes; *attribute != nullptr; attribute += 2)
+        if (std::string_view(attribute[0]) == "xml:lang") language_ = language_of(attribute[1]);
+    }
     if (path_.size() == kMostDepth) fail("elements are nested too deep for a dump of MediaWiki");
     path_.emplace_back(element);
     content_ = nullptr;
@@ -139,9 +150,9 @@ class DumpPages::Impl {
     if (at("page", "title")) content_ = &page_.title;
     if (at("revision", "model")) page_.model.clear(), content_ = &page_.model;
     if (at("revision", "text")) content_ = &page_.text, most_ = kMostText;
-    if (at("page", "id") || at("page", "ns") || at("namespaces", "namespace")) {
-      number_.clear();
-      content_ = &number_;
+    if (at("page", "id") || at("page", "ns") || at("namespaces", "namespace") || at("siteinfo", "dbname")) {
+      value_.clear();
+      content_ = &value_;
     }
     if (at("namespaces", "namespace")) {
       for (; *attributes != nullptr; attributes += 2)
@@ -156,14 +167,15 @@ class DumpPages::Impl {
   }
 
   void end() {
-    if (at("page", "id")) page_.id = number(number_);
+    if (at("page", "id")) page_.id = number(value_);
+    if (at("siteinfo", "dbname") && language_.empty()) language_ = language_of(value_);
     if (at("page", "ns")) {
-      page_.name_space = static_cast<int>(number(number_));
+      page_.name_space = static_cast<int>(number(value_));
       has_namespace_ = true;
     }
-    if (at("namespaces", "namespace") && !number_.empty()) {
-      namespaces_.add(number_, namespace_key_);
-      listed_.insert_or_assign(folded_name(number_), namespace_key_);
+    if (at("namespaces", "namespace") && !value_.empty()) {
+      namespaces_.add(value_, namespace_key_);
+      listed_.insert_or_assign(folded_name(value_), namespace_key_);
     }
     if (at("mediawiki", "page")) {
       if (!has_namespace_) page_.name_space = namespace_of(page_.title);
@@ -194,7 +206,7 @@ class DumpPages::Impl {
   std::string* content_ = nullptr;  // takes the characters
   size_t most_ = kMostName;         // bytes of it
   DumpPage page_;
-  std::string number_;
+  std::string value_;  // of a short element
   int namespace_key_ = 0;
   std::unordered_map<std::string, int> listed_;  // the names in <siteinfo>, folded
   bool has_namespace_ = false;                   // the page has <ns>
@@ -210,5 +222,6 @@ void DumpPages::skip_to(int64_t byte) { impl_->skip_to(byte); }
 std::optional<int64_t> DumpPages::first_page() const { return impl_->first_page_; }
 void DumpPages::finish() { impl_->parse({}, true); }
 const WikiNamespaces& DumpPages::namespaces() const { return impl_->namespaces_; }
+const std::string& DumpPages::language() const { return impl_->language_; }
 
 }  // namespace bert

@@ -45,6 +45,9 @@ class DumpPages {
 
   /// The names in <siteinfo>, which comes before the pages.
   [[nodiscard]] const WikiNamespaces& namespaces() const;
+  /// The code of the wiki's language, "fr": that of <mediawiki xml:lang="fr">, or else of <dbname>frwiki</dbname>. Without
+  /// a variant: "zh" for "zh-hans". Empty if the dump tells none.
+  [[nodiscard]] const std::string& language() const;
 
  private:
   class Impl;

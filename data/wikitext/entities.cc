@@ -54,7 +54,7 @@ std::optional<std::string> decoded(std::string_view body) {
 
 }  // namespace
 
-void decode_references(std::string_view text, std::string& out) {
+void decode_references(std::string_view text, std::string& out, void (*append)(std::string_view, std::string&)) {
   constexpr size_t kLongest = 40;  // bytes of a reference; the longest name has 31
   for (size_t at = 0; at < text.size();) {
     const size_t ampersand = std::min(text.find('&', at), text.size());
@@ -64,7 +64,11 @@ void decode_references(std::string_view text, std::string& out) {
     const std::string_view rest = text.substr(at + 1, kLongest);
     const size_t end = rest.find(';');
     const auto value = end == std::string_view::npos ? std::nullopt : decoded(rest.substr(0, end));
-    out += value ? std::string_view(*value) : "&";
+    if (value && append != nullptr) {
+      append(*value, out);
+    } else {
+      out += value ? std::string_view(*value) : "&";
+    }
     at += value ? end + 2 : 1;
   }
 }

@@ -10,7 +10,8 @@ namespace bert {
 extern const std::string_view kEntityNames;
 
 /// Appends `text` with its references decoded: named (&eacute;), decimal (&#233;), hexadecimal (&#xE9;). A reference to no
-/// character becomes nothing. An unknown name stays as it is.
-void decode_references(std::string_view text, std::string& out);
+/// character becomes nothing. An unknown name stays as it is. `append` appends a reference's text to `out`.
+void decode_references(std::string_view text, std::string& out,
+                       void (*append)(std::string_view value, std::string& out) = nullptr);
 
 }  // namespace bert

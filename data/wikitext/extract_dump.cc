@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "data/corpus/bzip2_reader.h"
 #include "data/corpus/decompression.h"
+#include "data/corpus/worker_pool.h"
 #include "data/io/error.h"
 #include "data/text/text_input.h"
-#include "data/wikitext/bzip2_reader.h"
 #include "data/wikitext/dump_pages.h"
 #include "data/wikitext/wikitext.h"
-#include "data/wikitext/worker_pool.h"
 
 namespace bert {
 namespace {
@@ -117,15 +117,16 @@ class DumpBytes {
 };
 
 using Batch = std::vector<Article>;
+using Wiki = std::pair<WikiNamespaces, std::string>;  // with the language
 
 /// Converts articles in the background and delivers them in order.
 class Converter {
  public:
   Converter(WorkerPool& pool, const std::function<void(const Article&)>& receive) : pool_(pool), receive_(receive) {}
 
-  void add(Article article, const WikiNamespaces& namespaces) {
-    // <siteinfo> comes before the pages, so the first article sees all names.
-    if (!namespaces_) namespaces_ = std::make_shared<const WikiNamespaces>(namespaces);
+  void add(Article article, const DumpPages& dump) {
+    // <siteinfo> comes before the pages, so the first article sees all of it.
+    if (!wiki_) wiki_ = std::make_shared<const Wiki>(dump.namespaces(), dump.language());
     bytes_ += article.text.size();
     batch_.push_back(std::move(article));
     if (bytes_ >= kBatchBytes) submit();
@@ -140,8 +141,9 @@ class Converter {
   void submit() {
     if (batch_.empty()) return;
     bytes_ahead_ += bytes_;
-    auto result = pool_.submit([batch = std::move(batch_), namespaces = namespaces_]() mutable {
-      for (Article& article : batch) article.text = wikitext_to_prose(article.text, article.title, *namespaces);
+    auto result = pool_.submit([batch = std::move(batch_), wiki = wiki_]() mutable {
+      for (Article& article : batch)
+        article.text = wikitext_to_prose(article.text, article.title, wiki->first, wiki->second);
       return std::move(batch);
     });
     batches_.emplace_back(bytes_, std::move(result));
@@ -160,7 +162,7 @@ class Converter {
 
   WorkerPool& pool_;
   const std::function<void(const Article&)>& receive_;
-  std::shared_ptr<const WikiNamespaces> namespaces_;
+  std::shared_ptr<const Wiki> wiki_;
   Batch batch_;
   size_t bytes_ = 0;                                           // of batch_
   std::deque<std::pair<size_t, std::future<Batch>>> batches_;  // with their bytes of wikitext
@@ -232,7 +234,7 @@ class Extraction {
       Article article{std::move(page.title), std::move(page.text), {.counts = counts_}};
       article.end.counts.xml_bytes = page.end;
       bytes_->locate(page.end, article.end);
-      converter_.add(std::move(article), pages_->namespaces());
+      converter_.add(std::move(article), *pages_);
     }
   }
 

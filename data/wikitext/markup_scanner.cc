@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/wikitext/entities.h"
 #include "data/wikitext/links.h"
 #include "data/wikitext/open_markup.h"
 #include "data/wikitext/tags.h"
@@ -17,10 +18,9 @@ namespace bert {
 namespace {
 
 constexpr size_t kLongestAttributes = 4096;  // bytes of a tag; more is a tag that was not closed
-constexpr size_t kNone = std::string_view::npos;
 
 /// True for the bytes at which markup may begin or end.
-constexpr ByteSet kSpecial = byte_set("<{}[]|\n-");
+constexpr ByteSet kMarkupBytes = byte_set("<{}[]|\n-");
 
 /// Finds the next place of something, for positions that never decrease: all searches together read the text once.
 template <class Find>
@@ -43,10 +43,10 @@ class NextPlace {
 
 class MarkupScanner : OpenMarkup {
  public:
-  MarkupScanner(std::string_view text, std::string_view title, const WikiNamespaces& namespaces)
+  MarkupScanner(std::string_view text, const WikiPage& page, const WikiNamespaces& namespaces)
       : OpenMarkup(namespaces),
         in_(text),
-        title_(title),
+        page_(page),
         next_heading_([text](size_t from) { return text.find("\n==", from); }),
         next_comment_end_([text](size_t from) { return text.find("-->", from); }),
         next_tag_end_([text](size_t from) { return text.find('>', from); }),
@@ -55,7 +55,7 @@ class MarkupScanner : OpenMarkup {
   std::string scan() {
     out_.reserve(in_.size());
     while (at_ < in_.size()) {
-      at_ = copy_until(kSpecial, in_, at_, out_);
+      at_ = copy_until(kMarkupBytes, in_, at_, out_);
       if (at_ < in_.size()) special(in_[at_]);
     }
     abandon_to(0);
@@ -134,13 +134,12 @@ class MarkupScanner : OpenMarkup {
     }
     parts_.push_back(text.substr(begin));
     // {{{parameter|default}}} is its default in an article.
-    const bool aside = is_pronunciation(trim(parts_[0])) && is_in_parentheses(text.substr(0, frame.content - count));
-    const std::string value = aside        ? std::string()
-                              : count == 2 ? expand_template(parts_, title())
-                                           : std::string(parts_.size() > 1 ? parts_[1] : std::string_view());
-    const bool after_number = frame.content > count && is_ascii_digit(out_[frame.content - count - 1]) &&
-                              !value.empty() && is_fraction(ascii_lower(trim(parts_[0])));
-    replace(frame.content - count, after_number ? " " + value : value);
+    const TemplatePlace place = {title(), page_.language, text.substr(0, frame.content - count),
+                                 in_.substr(at_ + count)};
+    const std::string value = count == 2          ? expand_template(parts_, place)
+                              : parts_.size() > 1 ? std::string(parts_[1])
+                                                  : std::string();
+    replace(frame.content - count, value);
     frame.braces -= count;
     frame.content -= count;
     if (frame.braces < 2) frames_.pop_back();
@@ -152,7 +151,7 @@ class MarkupScanner : OpenMarkup {
   /// The value of {{PAGENAME}}. It ends being the title where a hostile page repeats a long title to any size.
   [[nodiscard]] std::string_view title() const {
     constexpr size_t kMore = size_t{1} << 16;  // bytes by which titles may lengthen a short page
-    return out_.size() <= 2 * in_.size() + kMore ? title_ : std::string_view();
+    return out_.size() <= 2 * in_.size() + kMore ? page_.title : std::string_view();
   }
 
   void open_variant() {
@@ -355,7 +354,7 @@ class MarkupScanner : OpenMarkup {
     const bool within_line = content.find('\n') == kNone;
     if (kind == TagKind::kLiteral || (kind == TagKind::kFormula && is_plain_formula(trim(content))) ||
         (kind == TagKind::kCode && within_line && attributes.find("inline") != kNone))
-      append_protected(kind == TagKind::kLiteral ? content : trim(content));
+      append_protected(kind == TagKind::kLiteral ? literal(content) : std::string(trim(content)));
     const size_t tag_end = next_tag_end_.from(end);
     at_ = tag_end == kNone ? in_.size() : tag_end + 1;
   }
@@ -377,8 +376,15 @@ class MarkupScanner : OpenMarkup {
     return found->second.from(at_);
   }
 
+  /// The content of <nowiki> as a reader sees it: references there are signs, and no markup.
+  static std::string literal(std::string_view content) {
+    std::string text;
+    decode_references(content, text);
+    return text;
+  }
+
   void append_protected(std::string_view text) {
-    constexpr std::string_view kMarkup = "[]{}|'*#:;=_<>!-";
+    constexpr std::string_view kMarkup = "[]{}|'*#:;=_<>!-&";
     out_ += kSeparator;
     for (const char c : text) {
       if (kMarkup.find(c) != kNone) out_ += kProtected;
@@ -389,7 +395,8 @@ class MarkupScanner : OpenMarkup {
 
   using FindClosing = std::function<size_t(size_t)>;
 
-  std::string_view in_, title_;
+  std::string_view in_;
+  const WikiPage& page_;
   size_t at_ = 0;  // in in_
   std::vector<std::string_view> parts_;
   NextPlace<FindClosing> next_heading_, next_comment_end_, next_tag_end_, next_tag_begin_;
@@ -398,8 +405,8 @@ class MarkupScanner : OpenMarkup {
 
 }  // namespace
 
-std::string scan_markup(std::string_view text, std::string_view title, const WikiNamespaces& namespaces) {
-  return MarkupScanner(text, title, namespaces).scan();
+std::string scan_markup(std::string_view text, const WikiPage& page, const WikiNamespaces& namespaces) {
+  return MarkupScanner(text, page, namespaces).scan();
 }
 
 }  // namespace bert

@@ -15,7 +15,7 @@ inline constexpr char kCitation =
     '\xFD';  // a reference to a source: where a {{cite book}} was, and around a link's label
 
 /// Wikitext without comments, tags, templates, links, files and tables, but with headings, lists and quotes. `text` must
-/// be valid UTF-8. `title` is that of the page.
-std::string scan_markup(std::string_view text, std::string_view title, const WikiNamespaces& namespaces);
+/// be valid UTF-8.
+std::string scan_markup(std::string_view text, const WikiPage& page, const WikiNamespaces& namespaces);
 
 }  // namespace bert

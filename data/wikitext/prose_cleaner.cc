@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "data/text/unicode.h"
 #include "data/wikitext/entities.h"
@@ -13,18 +14,73 @@
 namespace bert {
 namespace {
 
-constexpr size_t kNone = std::string_view::npos;
+// Signs that are text where kProtected says so, and, but for &, where a reference gives them. While a text is cleaned,
+// U+FDD0 and its neighbours, which no text has, stand for them.
+constexpr std::string_view kSigns = "[]{}|<>&_:";
+constexpr std::string_view kStandIn = "\xEF\xB7";  // the first two bytes of U+FDD0 to U+FDEF
+constexpr unsigned char kFirstStandIn = 0x90;      // the third byte of U+FDD0
+
+/// Appends `c`, or the stand-in for a sign.
+void append_as_text(char c, std::string& out) {
+  const size_t sign = kSigns.find(c);
+  if (sign == kNone) {
+    out += c;
+  } else {
+    out += kStandIn;
+    out += static_cast<char>(kFirstStandIn + sign);
+  }
+}
+
+/// Appends the text of a reference. What & begins may be a reference itself, which was escaped twice.
+void append_reference(std::string_view value, std::string& out) {
+  if (value == "&") {
+    out += value;
+  } else {
+    for (const char c : value) append_as_text(c, out);
+  }
+}
+
+/// `text` without the scanner's bytes, and with stand-ins for protected signs.
+std::string without_marks(std::string_view text) {
+  std::string plain;
+  plain.reserve(text.size());
+  bool is_protected = false;
+  for (const char c : text) {
+    if (c == kProtected || c == kSeparator || c == kCitation) {
+      is_protected = c == kProtected;
+      continue;
+    }
+    if (std::exchange(is_protected, false)) {
+      append_as_text(c, plain);
+    } else {
+      plain += c;
+    }
+  }
+  return plain;
+}
+
+/// `text` with the signs in place of their stand-ins.
+std::string with_signs(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t next = std::min(text.find(kStandIn, at), text.size());
+    out.append(text, at, next - at);
+    at = next;
+    if (at == text.size()) break;
+    const size_t sign = static_cast<unsigned char>(text[at + 2]) - kFirstStandIn;
+    sign < kSigns.size() ? out += kSigns[sign] : out.append(text, at, 3);
+    at += 3;
+  }
+  return out;
+}
 
 /// `text` without the scanner's bytes and with its references decoded, also those that were escaped twice.
 std::string decoded(std::string_view text) {
   constexpr int kMostTimes = 4;
-  std::string plain, out;
-  plain.reserve(text.size());
-  std::copy_if(text.begin(), text.end(), std::back_inserter(plain),
-               [](char c) { return c != kProtected && c != kSeparator && c != kCitation; });
+  std::string plain = without_marks(text), out;
   for (int i = 0; i < kMostTimes && plain.find('&') != kNone; ++i) {
     out.clear();
-    decode_references(plain, out);
+    decode_references(plain, out, append_reference);
     if (out == plain) break;
     plain.swap(out);
   }
@@ -104,7 +160,7 @@ class SignRemover {
   }
 
   void tag() {
-    constexpr size_t kLongest = 300;  // bytes of a tag that was written as character references
+    constexpr size_t kLongest = 300;  // bytes of a tag that the scanner could not read
     size_t end = at_ + 1;
     const bool closing = end < in_.size() && in_[end] == '/';
     if (closing) ++end;
@@ -278,7 +334,8 @@ class GapRemover {
   std::string out_;
 };
 
-/// True for letters and ideographs; of other scripts than Latin, for everything but general punctuation and signs.
+}  // namespace
+
 bool has_letter(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     if (is_ascii_letter(text[at])) return true;
@@ -294,13 +351,12 @@ bool has_letter(std::string_view text) {
   return false;
 }
 
-}  // namespace
-
 std::string clean_prose(std::string_view text) {
   std::string out = GapRemover(SignRemover(decoded(text)).run()).run();
   const size_t begin = std::min(out.find_first_not_of(" |!*#:;,"), out.size());
   out.erase(0, begin);
   while (out.ends_with(' ')) out.pop_back();
+  out = with_signs(out);
   if (!has_letter(out)) out.clear();
   return out;
 }

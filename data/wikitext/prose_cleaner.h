@@ -12,4 +12,7 @@ namespace bert {
 /// bytes of markup_scanner.h. Empty if no letter is left.
 std::string clean_prose(std::string_view text);
 
+/// True for letters and ideographs; of other scripts than Latin, for everything but general punctuation and signs.
+bool has_letter(std::string_view text);
+
 }  // namespace bert

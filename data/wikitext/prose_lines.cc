@@ -14,8 +14,6 @@
 namespace bert {
 namespace {
 
-constexpr size_t kNone = std::string_view::npos;
-
 bool is_nothing(char c) { return is_blank(c) || c == kSeparator || c == kCitation; }
 
 /// True if UTF-8 that begins with `lead` is of a script without spaces between words: U+3000 to U+9FFF, U+F000 to U+FFFF.

@@ -1,6 +1,9 @@
+// The templates that mean the same in every Wikipedia, how languages write numbers and dates, and the search.
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "data/wikitext/templates.h"
 #include "data/wikitext/text_pieces.h"
@@ -8,34 +11,33 @@
 namespace bert {
 namespace {
 
-struct Row {
-  std::string_view names;  // in lower case, separated by ';'
-  std::string_view pattern;
+struct CommonRow {
+  std::string_view names, pattern;  // as of TemplateRow
 };
 
-/// Sources: the documentation pages of the templates in the Wikipedias of their languages.
-constexpr Row kRows[] = {
+// clang-format off
+/// Sources: the documentation pages of the templates in the English Wikipedia.
+constexpr CommonRow kRows[] = {
     // Layout around words.
-    {"nowrap;nobr;nobreak;j;small;smaller;big;bigger;large;larger;em;strong;bold;nobold;noitalic;normal;italic;b;i;"
-     "strikethrough;underline;overline;smallcaps;sc;sc1;sc2;allcaps;mono;code;kbd;keypress;tt;samp;var;"
-     "center;centre;left;right;float left;block indent;noindent;midsize;mvar;math;bigmath;xt;!xt;mxt;tq;highlight;"
-     "charname;vanchor;visible anchor;anchored;not a typo;proper name;as written;sic "
-     "inline;abbr;abbrv;abbrlink;"
-     "tooltip;hover title;popup;citation needed span;clarify span;disputed "
-     "span;abbreviation;abréviation;abr;abréviation discrète;no wrap;awrap;small caps;not italic;petites "
-     "capitales;petit;exposant;ind;indice;corr;kapitälchen;polytonisch;tastatur;taste;hochgestellt;tiefgestellt;text;"
-     "plain text;font;resize "
-     "text;rtl;ltr;"
-     "bdi;dropcap;dropinitial;no selflink;noredirect;plainlink;sup;super;superscript;sub;subscript;su;nowrapped;nowiki",
-     "{1}"},
-    {"color;font color;fontcolor;colour;audio;audio-nohelp;pronunciation;deutschland-lang;bg", "{2}"},
+    {"nowrap;nobr;nobreak;no wrap;nowrapped;nowr;nbr;awrap;resize text;text;plain text;font;rtl;ltr;bdi;nowiki", "{1}"},
+    {"small;smaller;big;bigger;large;larger;em;strong;bold;nobold;noitalic;normal;italic;not italic;b;i;petit", "{1}"},
+    {"strikethrough;underline;overline;smallcaps;small caps;sc;sc1;sc2;allcaps;mono;code;kbd;keypress;tt;samp;var", "{1}"},
+    {"center;centre;left;right;float left;block indent;noindent;midsize;mvar;math;bigmath;xt;!xt;mxt;tq;highlight", "{1}"},
+    {"charname;vanchor;visible anchor;anchored;not a typo;proper name;as written;sic inline;dropcap;dropinitial", "{1}"},
+    {"abbr;abbrv;abbrlink;abbreviation;tooltip;hover title;popup;no selflink;noredirect;plainlink", "{1}"},
+    {"sup;super;superscript;sub;subscript;su;exp;chem;chem2;chemical formula", "{*}"},
+    {"color;font color;fontcolor;colour;deutschland-lang;bg;sort;legend;legend2;legend inline", "{2}"},
     {"resize;font size;fontsize;size;style;span;fs", "{2,1}"},
     {"sic", "{1}[ {2}]"},
     {"key press;key", "{*+}"},
     {"unichar", "U+{1}[ {2}]"},
     {"linktext;link text", "{* }"},
-    {"hlist;flatlist;flat list;comma separated list;cslist;enum;enumeration;liste horizontale", "{*, }"},
+    {"hlist;flatlist;flat list;comma separated list;cslist;enum;enumeration", "{*, }"},
     {"ubl;unbulleted list;plainlist;plain list;vunblist;ordered list;bulleted list;blist", "{*; }"},
+    // Words that a mark of maintenance encloses. Several languages redirect the English names to their own.
+    {"citation needed span;clarify span;disputed span;fact span;cns;vague span;which span;by whom span", "{1}"},
+    {"* needed;cn;fact;clarify;clarification;dubious;vague;who;whom;by whom;according to whom", "{prose 1}"},
+    {"when;where;which;what;why;how;how many;quantify;specify;unclear;disputed", "{prose 1}"},
     // Signs.
     {"';`;apostrophe;apos", "'"},
     {"'s", "'s"},
@@ -52,9 +54,8 @@ constexpr Row kRows[] = {
     {"ndash;en dash;endash", "–"},
     {"mdash;em dash;emdash;--", "—"},
     {"spaced ndash;snd;snds;spnd;spndash;dash;spaced en dash;sndash;sdash", " – "},
-    {"incise", " – {1} – "},
     {"spaced mdash;mdashb;spmd;spmdash", " — "},
-    {"nbsp;spaces;thinsp;thin space;hair space;hairsp;zwsp;pad;space;en space;em space;figure space;nnbsp", " "},
+    {"nbsp;nbs;spaces;thinsp;thin space;hair space;hairsp;zwsp;pad;space;en space;em space;figure space;nnbsp", " "},
     {"okina;hamza;ayin", "ʻ"},
     {"pound;gbp;pound sterling;£", "£{1}"},
     {"us$;usd;us dollar", "US${1}"},
@@ -74,147 +75,210 @@ constexpr Row kRows[] = {
     {"pi", "π"},
     {"eqm;rightleftharpoons", "⇌"},
     {"angbr;angle bracket;grapheme", "⟨{1}⟩"},
-    {"ipa", "{2,1}"},  // in a sentence, not in parentheses: is_pronunciation()
     // Words of other languages.
-    {"lang;langx;langue;lingua;idioma;lang2;sprache;język", "{texte,text,2}"},
+    {"lang;langx;lang2;rtl-lang;script;wikt-lang", "{texte,text,2}"},
+    {"lang-*", "{1}"},
     {"transl;transliteration;translit;xlit;tlit;xlt", "{-1}"},
-    {"rtl-lang;script", "{2,1}"},
     {"zh", "{c,t,s,1}[, {p}]"},
     {"korean", "{hangul,1}"},
-    {"wikt-lang;m", "{2}"},
-    {"unicode;polytonic;hebrew;arabic;ar;nastaliq;nq;he-nikud;sanskrit;iast;iast1;tamil;devanagari;"
-     "coptic;"
-     "pie;proto;cuneiform;grec;grec "
-     "ancien;grc;latin;ens;des;frs;las;els;grcs;rus;uks;ess;its;jas;kos;fas;das;nls;pls;trs;ars;hes;css;hus;pts;"
-     "svs;zhs",
-     "{1}"},
-    {"nihongo;nihongo2;日本語;japonais", "{1}[ ({2}[, {3}])]"},
+    {"unicode;polytonic;hebrew;arabic;ar;nastaliq;nq;he-nikud;sanskrit;iast;iast1;tamil;devanagari;coptic", "{1}"},
+    {"pie;proto;cuneiform;grc;latin", "{1}"},
+    {"nihongo;nihongo2", "{1}[ ({2}[, {3}])]"},
     {"nihongo3", "{1}[ ({2})]"},
     {"nihongo krt;nihongo foot;nihongo core", "{1}"},
-    {"ruby;ruby-ja;ふりがな;ルビ", "{1}[ ({2})]"},
-    {"読み仮名;読み仮名 ruby不使用", "{1}[（{2}）]"},
+    {"ruby;ruby-ja", "{1}[ ({2})]"},
     {"gloss;gls;literal translation;lit;literally", "“{1}”"},
     {"native phrase;native name;nativename", "{2}"},
     // Quotations.
-    {"quote;blockquote;bquote;quotation;cquote;rquote;quote block;cite quote;centered pull quote;poemquote;poem quote;"
-     "verse translation;poem;quote frame;citation bloc;bloc emphase;début citation "
-     "bloc;cita;citazione;citação;citat;cytat;"
-     "citaat;zitat;cita destacada;цитата;引文;quote2;quotation2;اقتباس;نقل قول;उद्धरण",
-     "\n\n{text,quote,texte,quotetext,1}\n\n"},
-    {"\";citation étrangère;citation nécessaire;référence nécessaire;référence souhaitée;refnec;refsou;passage évasif;"
-     "pertinence détail;pas clair;formule;évasif",
-     "{1}"},
-    {"citation", "{1,texte}"},  // French: a quotation in a sentence. English: a source, with named parameters alone
-    {"\"-de;anführungszeichen", "„{1}“"},
+    {"quote;blockquote;bquote;quotation;cquote;rquote;quote block;cite quote;centered pull quote;poemquote", "\n\n{text,quote,texte,quotetext,1}\n\n"},
+    {"poem quote;verse translation;poem;quote frame;quote2;quotation2", "\n\n{text,quote,texte,quotetext,1}\n\n"},
+    {"\"", "{1}"},
     // Links.
-    {"ill;interlanguage link;link-interwiki;ill2;red link;ill-wd;interlanguage link multi;illm", "{lt,display,1}"},
-    {"lien", "{texte,trad,1,fr}"},
-    {"仮リンク;ilh", "{label,1}"},
-    {"le;link-en;link-ja;link-de;link-fr;link-ko;link-ru;link-es;link-it;internal link helper", "{3,1}"},
-    {"tsl;translink;translation link", "{4,3}"},
-    {"не переведено;не переведено 2;не переведено 3;не переведено 5;нп;нп2;нп3;нп4;нп5;iw;iw2;w;wl;wikilink;pagelink;"
-     "wikt;вікі;вп",
-     "{2,1}"},
-    {"وإو;وصلة إنترويكي;و.إ", "{تر,1}"},
-    {"flag;flagcountry;flagu;flaglink;flagcountry2;flagathlete;pays;bandeira;bandera2;flaga;vlag;flagge", "{name,1}"},
-    // Dates and numbers.
-    {"née;nee", "née {1}"},
-    {"mya;ma", "{1} million years ago"},
+    {"ill;interlanguage link;ill2;red link;ill-wd;interlanguage link multi;illm", "{lt,display,words}"},
+    {"link-*", "{3,1}"},
+    {"w;wl;wikilink;pagelink;wikt", "{2,1}"},
+    {"flag;flagcountry;flagu;flaglink;flagcountry2;flagathlete", "{name,1}"},
     {"section link;slink", "{1} § {2}"},
-    {"stn;rws;station", "{1} station"},
-    {"bibleref;bibleref2;bibleverse", "{1} {2}"},
-    {"us patent", "U.S. Patent {1}"},
-    {"oldstyledate", "{1} [O.S. {3}] {2}"},
-    {"circa;c.;ca;approx", "c. {1}[–{2}]"},
+    {"§", "§ {1}"},
+    // Dates and numbers.
+    {"convert;cvt", "{convert}"},
+    {"as of;asof", "{asof}"},
+    {"frac;fraction;frac2;sfrac", "{fraction}"},
+    {"date;start date;end date;birth date;death date;birth date and age;death date and age;start date and age", "{date}"},
+    {"dts;date table sorting;release date;launch date;film date;birth-date;death-date;start-date;end-date", "{date}"},
+    {"circa;approx", "c. {1}[–{2}]"},
     {"floruit;fl.", "fl. {1}"},
-    {"reign;r.;reigned", "r. {1}[–{2}]"},
-    {"born in;b.;born", "b. {1}"},
-    {"died in;d.", "d. {1}"},
-    {"formatnum;nts;ntsh;number;num;numero;comma;digits;zahl;عدد", "{1}"},
-    {"nombre", "{1}[ {2}]"},
+    {"formatnum;nts;ntsh;number;num;comma;digits;formatprice;format price;order of magnitude", "{number 1}"},
     {"gaps", "{*}"},
     {"currency", "{1}[ {2}]"},
-    {"val;unité;unit;units;einheit;unita;unidade;unidad;nb", "{1}[×10^{e}][ {u,ul,2}]"},
+    {"val;unit;units", "{number 1}[×10^{e}][ {u,ul,2}]"},
+    {"e;esp;x10", "{exponent 1}"},
     {"pow", "{1}[^{2}]"},
-    {"exp", "{1}{2}"},
     {"ordinal;ord", "{1}{2}"},
-    {"percent;pct;pourcentage", "{1}%"},
-    {"siècle;s2", "{1}{2} siècle"},
-    {"sp;sp-", "{1}{2}[ {3}][ {4}{5}] siècle"},
-    {"av jc", "av. J.-C."},
-    {"ap jc", "apr. J.-C."},
-    {"1er", "1er"},
-    {"er", "er"},
-    {"ier", "Ier"},
-    {"ire", "Ire"},
-    {"re", "re"},
-    {"ère", "ère"},
-    {"nd", "nd"},
-    {"mme", "Mme[ {1}]"},
-    {"mlle", "Mlle[ {1}]"},
-    {"m.", "M.[ {1}]"},
-    {"mgr", "Mgr[ {1}]"},
-    {"n°;numéro", "n°[ {1}]"},
-    {"heure", "{1} h[ {2}]"},
-    {"höhe", "{1} m"},
-    {"§", "§ {1}"},
-    {"date;date-;date de naissance;date de décès;naissance;décès", "{1}[ {2}[ {3}]]"},
-    {"chem;chem2;formule chimique;fchim;chemical formula;chimie", "{*}"},
+    {"percent;pct", "{1}%"},
     {"simplenuclide;simplenuclide2;nuclide;nuclide2;isotope", "{1}[-{2}]"},
     {"co2", "CO2"},
     {"h2o", "H2O"},
     {"railgauge;track gauge;rail gauge", "{1}"},
     {"height", "[{m} m][{ft} ft[ {in} in]]"},
-    {"marriage;married", "{1}[ ({2}[–{3}])]"},
+    {"music", "{1:flat=♭|b=♭|sharp=♯|#=♯|natural=♮|n=♮,1}"},
+    {"dash year", "{1}–{2}"},
+    {"sortname", "{1} {2}"},
     // Ships. {0} is the name of the template.
     {"uss;hms;hmas;hmcs;hmnzs;ss;rms;mv;ms;usns;uscgc;sms;hmt;rfa;ins;jds;gts;hnlms;hdms;hswms;mt;tss", "{0} {1}"},
     {"ship", "{1} {2}"},
     {"sclass;sclass-;sclass2;sclass2-", "{1}-class {2}"},
     {"ship class", "{1}-class"},
-    // Arabic and Persian scripts.
-    {"نص;خط عربي;نستعلیق", "{1}"},
+    // Sounds.
+    {"ipa;ipalink;ipa link;ipablink", "{sound}"},
+    {"ipa*;respell*;audio*;pronunciation*;pron*;listen;enpr;usdict;h:*;ogg", ""},
+    // Citations: these mark an entry of a list as a source. {{harvtxt}} stands in a sentence.
+    {"harv*", "{harvard,=\xFD}"},
+    {"cite*;citation;citation/*;vcite*;cita *;citar *;citat *;isbn*;issn;doi;oclc;arxiv;bibcode;pmid;jstor", "\xFD"},
+    // Notes, marks of maintenance and what is no text.
+    {"sfn*;snf;r;rp;ref;refn;ref-*;ref label;note;note label;notelist*;notetag;efn*;nb5;nb10;#tag:*;reflist*;inote", ""},
+    {"citation style;better source;dead link*;dead;link rot;webarchive*;wayback;cbignore;full citation needed;failed verification", ""},
+    {"verify*;unreliable*;update*;outdated*;needs *;page needed;pages needed;original research*;or;pov*;npov*;weasel*;peacock*", ""},
+    {"* inline;huh;examples;contradict*;check;expand*;split*;merge*;cleanup*;primary source*;self-published*;synthesis*", ""},
+    {"dn;disambig*;hatnote;main;main article*;see;see also;seealso;further*;about;for;other uses*;redirect*;distinguish*;details", ""},
+    {"flagicon*;flag icon*;flagdeco;*icon;icon *;anchor*;coord*;commons*;portal*;infobox*;navbox*;clear*;toc*;-;br", ""},
+    {"ancla;ancora;âncora;àncora;anker;ankare;ankkuri;kotwica;horgony;çapa;якорь;якір;propiedad;proprietà;propriété wikidata", ""},
+    // Ages, which count to the day of reading, in other languages.
+    {"âge;edad;età;idade;edat;vârstă;alter;leeftijd;ålder;alder;ikä;wiek;věk;életkor;yaş;tuổi;umur;usia;adin;ηλικία", ""},
+    {"возраст;вік;عمر;سن;גיל;年齢;年数;年龄;年齡;나이", ""},
+    {"age;age in *;age as of*;inflation*;pop density*;to usd;0;00;000;0000;decrease*;increase*;steady;sortkey;hs;hidden*;rating*;stars;color box;colorbox;wikidata*;wd;image*;multiple image", ""},
+};
+/// Sources: CLDR 44, and Template:Convert of each Wikipedia.
+constexpr LanguageStyle kStyles[] = {
+    {"en", ",", 4, "{m}[ {d},][ {y}]", "January;February;March;April;May;June;July;August;September;October;November;December"},
+    {"fr", " ", 4, "[{d} ]{m}[ {y}]", "janvier;février;mars;avril;mai;juin;juillet;août;septembre;octobre;novembre;décembre"},
+    {"es;ast;an", " ", 5, "[{d} de ]{m}[ de {y}]", "enero;febrero;marzo;abril;mayo;junio;julio;agosto;septiembre;octubre;noviembre;diciembre"},
+    {"gl", " ", 5, "[{d} de ]{m}[ de {y}]", "xaneiro;febreiro;marzo;abril;maio;xuño;xullo;agosto;setembro;outubro;novembro;decembro"},
+    {"it", " ", 5, "[{d} ]{m}[ {y}]", "gennaio;febbraio;marzo;aprile;maggio;giugno;luglio;agosto;settembre;ottobre;novembre;dicembre"},
+    {"pt", " ", 5, "[{d} de ]{m}[ de {y}]", "janeiro;fevereiro;março;abril;maio;junho;julho;agosto;setembro;outubro;novembro;dezembro"},
+    {"ca", ".", 4, "[{d} ]{m}[ de {y}]", "de gener;de febrer;de març;d'abril;de maig;de juny;de juliol;d'agost;de setembre;d'octubre;de novembre;de desembre"},
+    {"ro", ".", 4, "[{d} ]{m}[ {y}]", "ianuarie;februarie;martie;aprilie;mai;iunie;iulie;august;septembrie;octombrie;noiembrie;decembrie"},
+    {"de;als;bar;nds", ".", 4, "[{d}. ]{m}[ {y}]", "Januar;Februar;März;April;Mai;Juni;Juli;August;September;Oktober;November;Dezember"},
+    {"nl", ".", 4, "[{d} ]{m}[ {y}]", "januari;februari;maart;april;mei;juni;juli;augustus;september;oktober;november;december"},
+    {"sv", " ", 4, "[{d} ]{m}[ {y}]", "januari;februari;mars;april;maj;juni;juli;augusti;september;oktober;november;december"},
+    {"no;nb;nn", " ", 4, "[{d}. ]{m}[ {y}]", "januar;februar;mars;april;mai;juni;juli;august;september;oktober;november;desember"},
+    {"da", ".", 4, "[{d}. ]{m}[ {y}]", "januar;februar;marts;april;maj;juni;juli;august;september;oktober;november;december"},
+    {"fi", " ", 4, "[{d}. ]{m}[ {y}]", "tammikuuta;helmikuuta;maaliskuuta;huhtikuuta;toukokuuta;kesäkuuta;heinäkuuta;elokuuta;syyskuuta;lokakuuta;marraskuuta;joulukuuta"},
+    {"pl", " ", 5, "[{d} ]{m}[ {y}]", "stycznia;lutego;marca;kwietnia;maja;czerwca;lipca;sierpnia;września;października;listopada;grudnia"},
+    {"cs", " ", 4, "[{d}. ]{m}[ {y}]", "ledna;února;března;dubna;května;června;července;srpna;září;října;listopadu;prosince"},
+    {"sk", " ", 4, "[{d}. ]{m}[ {y}]", "januára;februára;marca;apríla;mája;júna;júla;augusta;septembra;októbra;novembra;decembra"},
+    {"hu", " ", 5, "[{y}. ]{m}[ {d}.]", "január;február;március;április;május;június;július;augusztus;szeptember;október;november;december"},
+    {"tr", ".", 4, "[{d} ]{m}[ {y}]", "Ocak;Şubat;Mart;Nisan;Mayıs;Haziran;Temmuz;Ağustos;Eylül;Ekim;Kasım;Aralık"},
+    {"id;ms;jv;su;min", ".", 4, "[{d} ]{m}[ {y}]", "Januari;Februari;Maret;April;Mei;Juni;Juli;Agustus;September;Oktober;November;Desember"},
+    {"eu", ".", 4, "[{y}ko ]{m}[ {d}a]", "urtarrilaren;otsailaren;martxoaren;apirilaren;maiatzaren;ekainaren;uztailaren;abuztuaren;irailaren;urriaren;azaroaren;abenduaren"},
+    {"ru", " ", 4, "[{d} ]{m}[ {y}]", "января;февраля;марта;апреля;мая;июня;июля;августа;сентября;октября;ноября;декабря"},
+    {"uk", " ", 4, "[{d} ]{m}[ {y}]", "січня;лютого;березня;квітня;травня;червня;липня;серпня;вересня;жовтня;листопада;грудня"},
+    {"el", ".", 4, "[{d} ]{m}[ {y}]", "Ιανουαρίου;Φεβρουαρίου;Μαρτίου;Απριλίου;Μαΐου;Ιουνίου;Ιουλίου;Αυγούστου;Σεπτεμβρίου;Οκτωβρίου;Νοεμβρίου;Δεκεμβρίου"},
+    {"ar;arz;ary", ",", 4, "[{d} ]{m}[ {y}]", "يناير;فبراير;مارس;أبريل;مايو;يونيو;يوليو;أغسطس;سبتمبر;أكتوبر;نوفمبر;ديسمبر"},
+    {"fa", ",", 4, "[{d} ]{m}[ {y}]", "ژانویه;فوریه;مارس;آوریل;مه;ژوئن;ژوئیه;اوت;سپتامبر;اکتبر;نوامبر;دسامبر"},
+    {"he", ",", 4, "[{d} ב]{m}[ {y}]", "ינואר;פברואר;מרץ;אפריל;מאי;יוני;יולי;אוגוסט;ספטמבר;אוקטובר;נובמבר;דצמבר"},
+    {"vi", ".", 4, "[{d} ]tháng {m}[ năm {y}]", ""},
+    {"ja;zh;yue;wuu", ",", 4, "[{y}年]{m}月[{d}日]", ""},
+    {"ko", ",", 4, "[{y}년 ]{m}월[ {d}일]", ""},
+};
+// clang-format on
+
+/// Calls `take` with every part of `list` between ';', until one returns true.
+template <class Take>
+bool any_part(std::string_view list, Take&& take) {
+  while (!list.empty()) {
+    const size_t end = std::min(list.find(';'), list.size());
+    if (take(list.substr(0, end))) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
+/// A table of rows for the search.
+class Table {
+ public:
+  void add(std::string_view names, std::string_view pattern) {
+    any_part(names, [&](std::string_view name) {
+      if (name.size() > 1 && (name.starts_with('*') || name.ends_with('*') || name.starts_with('#'))) {
+        some_.emplace_back(name, pattern);
+      } else {
+        exact_.emplace(name, pattern);
+      }
+      return false;
+    });
+  }
+
+  [[nodiscard]] const std::string_view* exact(std::string_view name) const {
+    const auto found = exact_.find(name);
+    return found == exact_.end() ? nullptr : &found->second;
+  }
+
+  /// The first row with a name that only begins or ends like `name`.
+  [[nodiscard]] const std::string_view* like(std::string_view name) const {
+    for (const auto& [some, pattern] : some_)
+      if (is_like(some, name)) return &pattern;
+    return nullptr;
+  }
+
+ private:
+  static bool is_like(std::string_view some, std::string_view name) {
+    if (some.ends_with('*')) return name.starts_with(some.substr(0, some.size() - 1));
+    if (some.starts_with('*')) return name.ends_with(some.substr(1));
+    const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+    return digits > 0 && name.substr(digits) == some.substr(1);
+  }
+
+  std::unordered_map<std::string_view, std::string_view> exact_;
+  std::vector<std::pair<std::string_view, std::string_view>> some_;
 };
 
-using Patterns = std::unordered_map<std::string_view, std::string_view>;
-
-const Patterns& patterns() {
-  static const Patterns table = [] {
-    Patterns made;
-    for (const Row& row : kRows) {
-      for (std::string_view rest = row.names; !rest.empty();) {
-        const size_t end = std::min(rest.find(';'), rest.size());
-        made.emplace(rest.substr(0, end), row.pattern);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-      }
+/// The tables by language: "" has the rows of all.
+const std::unordered_map<std::string_view, Table>& language_tables() {
+  static const auto tables = [] {
+    std::unordered_map<std::string_view, Table> made;
+    for (const TemplateRow& row : language_templates()) {
+      made[""].add(row.names, row.pattern);
+      any_part(row.languages, [&](std::string_view language) {
+        made[language].add(row.names, row.pattern);
+        return false;
+      });
     }
     return made;
   }();
-  return table;
+  return tables;
+}
+
+/// {{who?}}, {{qui ?}}: the name without the sign, which marks of maintenance have or have not.
+std::string_view without_question_mark(std::string_view name) {
+  for (const std::string_view sign : {"?", "？", "؟"})
+    if (name.ends_with(sign)) return trim(name.substr(0, name.size() - sign.size()));
+  return name;
 }
 
 }  // namespace
 
-const std::string_view* template_pattern(std::string_view name) {
-  const auto found = patterns().find(name);
-  return found == patterns().end() ? nullptr : &found->second;
+const std::string_view* template_pattern(std::string_view language, std::string_view name) {
+  static const Table common = [] {
+    Table made;
+    for (const CommonRow& row : kRows) made.add(row.names, row.pattern);
+    return made;
+  }();
+  static const Table none;
+  const auto found = language_tables().find(language);
+  const Table& own = found == language_tables().end() ? none : found->second;
+  const Table &first = language.empty() ? common : own, &second = language.empty() ? own : common;
+  for (const std::string_view spelling : {name, without_question_mark(name)}) {
+    if (const auto* pattern = first.exact(spelling)) return pattern;
+    if (const auto* pattern = second.exact(spelling)) return pattern;
+  }
+  if (const auto* pattern = first.like(name)) return pattern;
+  return second.like(name);
 }
 
-bool is_fraction(std::string_view name) {
-  for (const std::string_view one : {"frac", "fraction", "frac2", "sfrac", "bruch"})
-    if (name == one) return true;
-  return false;
-}
-
-bool is_pronunciation(std::string_view name) { return name == "IPA" || name == "ipa"; }
-
-bool is_citation(std::string_view name) {
-  if (name.ends_with(" needed")) return false;  // {{citation needed}}, {{cite needed}}
-  for (const std::string_view beginning : {"cite ", "vcite", "harv", "internetquelle", "literatur", "ouvrage",
-                                           "article", "lien web", "cita ", "citar ", "cytuj"})
-    if (name.starts_with(beginning)) return true;
-  for (const std::string_view whole : {"citation", "isbn", "issn", "doi", "oclc", "книга", "статья"})
-    if (name == whole) return true;
-  return false;
+const LanguageStyle& language_style(std::string_view language) {
+  for (const LanguageStyle& style : kStyles)
+    if (any_part(style.languages, [&](std::string_view one) { return one == language; })) return style;
+  return kStyles[0];
 }
 
 }  // namespace bert

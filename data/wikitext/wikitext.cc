@@ -64,11 +64,13 @@ int WikiNamespaces::find(std::string_view name) const {
   return found == numbers_.end() ? kArticle : found->second;
 }
 
-std::string wikitext_to_prose(std::string_view text, std::string_view title, const WikiNamespaces& namespaces) {
-  if (count_invalid_utf8(text) == 0) return prose_of_lines(scan_markup(text, title, namespaces));
+std::string wikitext_to_prose(std::string_view text, std::string_view title, const WikiNamespaces& namespaces,
+                              std::string_view language) {
+  const WikiPage page = {title, language};
+  if (count_invalid_utf8(text) == 0) return prose_of_lines(scan_markup(text, page, namespaces));
   std::string valid(text);
   drop_invalid_utf8(valid);
-  return prose_of_lines(scan_markup(valid, title, namespaces));
+  return prose_of_lines(scan_markup(valid, page, namespaces));
 }
 
 }  // namespace bert

@@ -5,8 +5,7 @@
 // 1. markup_scanner.h reads the text once from left to right. Comments, extension tags (<ref>, <math>, ...) and HTML tags
 //    end here. A stack holds what is open: {{templates}}, [[links]], [http://x links], {| tables |}, -{variants}-. The
 //    end of one replaces its text in the output by its value: nothing for a table, a file or a category, the label for a
-//    link, and for a template what the table in template_table.cc says. Other templates leave nothing. At most
-//    64 things are open; further openings are text.
+//    link, and for a template what Note [Templates] says. At most 64 things are open; further openings are text.
 // 2. prose_lines.h takes the result line by line: headings go; of lists, indented and preformatted lines only whole
 //    sentences stay; table rows that lost their table go; consecutive lines become one paragraph.
 // 3. prose_cleaner.h decodes character references, removes bare URLs, empty parentheses and all markup that is still
@@ -45,8 +44,15 @@ class WikiNamespaces {
   std::unordered_map<std::string, int> numbers_;
 };
 
+/// The page that a text is of.
+struct WikiPage {
+  std::string_view title;     // the value of {{PAGENAME}}
+  std::string_view language;  // code of the wiki's language, "fr", which decides what templates mean; empty: unknown
+};
+
 /// The prose of an article: one paragraph a line, "\n" after each, no empty lines. `text` may be any bytes; invalid UTF-8
-/// is dropped, and the result is valid UTF-8. `title` is the value of {{PAGENAME}}. Safe for any number of threads.
-std::string wikitext_to_prose(std::string_view text, std::string_view title, const WikiNamespaces& namespaces);
+/// is dropped, and the result is valid UTF-8. `title` and `language` as in WikiPage. Safe for any number of threads.
+std::string wikitext_to_prose(std::string_view text, std::string_view title, const WikiNamespaces& namespaces,
+                              std::string_view language = {});
 
 }  // namespace bert

@@ -124,10 +124,8 @@ def tag(given):
         sentences = [" ".join(line.split(" ")[0] for line in block.split("\n")) for block in file.read().strip().split("\n\n")]
     found = peers.pipeline(sentences, aggregation_strategy="none", ignore_labels=[])
     for sentence, ours, theirs in zip(sentences, peers.predict([{"text": sentence} for sentence in sentences]), found):
-        of_place, begin, first = {one["start"]: one for one in theirs}, 0, []
-        for word in sentence.split(" "):
-            first.append(of_place[begin])
-            begin += len(word) + 1
+        of_place = {one["start"]: one for one in theirs}
+        first = [of_place[word["start"]] for word in ours["words"]]
         peers.comparison.add([word["label"] for word in ours["words"]], [token["entity"] for token in first],
                              [(word["score"], float(token["score"])) for word, token in zip(ours["words"], first)])
     return peers.comparison.good()

@@ -453,6 +453,23 @@ TEST_CASE("A second process on a run directory is refused with the first one's p
   close(ready[1]);
 }
 
+TEST_CASE("A lock notices that its directory was moved or removed, also if another run has taken the path",
+          "[unit][checkpoint]") {
+  const TemporaryDirectory directory;
+  const std::string run = directory.path("run"), moved = directory.path("moved");
+  const RunLock lock(run);
+  lock.check();
+  std::filesystem::rename(run, moved);
+  CHECK_THROWS_WITH(lock.check(), testing::Contains(run + "/lock: ") && testing::Contains("removed or moved"));
+  const RunLock other(run);
+  other.check();
+  CHECK_THROWS_AS(lock.check(), IoError);
+  std::filesystem::remove_all(run);
+  CHECK_THROWS_AS(other.check(), IoError);
+  std::filesystem::rename(moved, run);
+  lock.check();
+}
+
 TEST_CASE("A lock that does not fit on the disk is an error with its path and what is free", "[unit][checkpoint]") {
   const TemporaryDirectory directory;
   std::filesystem::create_symlink("/dev/full", directory.path("lock"));

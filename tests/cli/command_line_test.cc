@@ -11,6 +11,7 @@
 #include "app/checkpoint/files.h"
 #include "app/checkpoint/safetensors.h"
 #include "app/checkpoint/state.h"
+#include "app/cli/removed_options.h"
 #include "app/parse/nearest_word.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
@@ -78,6 +79,20 @@ TEST_CASE("An empty value and an unknown option are refused by name", "[unit]") 
   CHECK_THROWS_WITH(parse({"--nmae", "x]"}), Contains("--nmae") && !Contains("\x1f"));
 }
 
+TEST_CASE("An option that is gone is refused with what replaced it", "[unit]") {
+  const auto refusal = [](int (*verb)(int, char**), std::vector<std::string> arguments) {
+    const CommandResult result = run_command(verb, std::move(arguments));
+    CHECK(result.code == kUsage);
+    return result.err;
+  };
+  CHECK_THAT(refusal(evaluate_command, {"evaluate", "sst2", "--text-column=body"}),
+             Contains("--text-column no longer exists: write data.text_column=NAME; see bert evaluate --help"));
+  CHECK_THAT(refusal(plan_command, {"plan", "c.json", "--ports", "4"}),
+             Contains("--ports no longer exists: --network"));
+  CHECK(removed_option("bert data download squad", "--retries") != "");
+  CHECK(removed_option("bert predict", "--batch-size").empty());
+}
+
 TEST_CASE("A range takes its ends and no NaN", "[unit]") {
   for (const std::string value : {"0.5", "1", "0.75"}) CHECK(in_range(value));
   for (const std::string value : {"nan", "-nan", "NAN", "inf", "-inf", "0.4999", "1.0001", "x", "", "0.6x"}) {
@@ -130,6 +145,8 @@ TEST_CASE("The nearest word is at most two edits away", "[unit]") {
   CHECK(nearest_word("LIST", words) == "list");
   CHECK(nearest_word("FP16", {"bf16", "fp16"}) == "fp16");
   CHECK(nearest_word("bogus", words).empty());
+  CHECK(nearest_word("relu", {"gelu", "gelu_new"}).empty());  // other functions, not mistyped ones
+  CHECK(nearest_word("silu", {"gelu", "gelu_new"}).empty());
   CHECK(nearest_word("", words).empty());
 }
 

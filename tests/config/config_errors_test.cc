@@ -14,6 +14,8 @@
 #include "app/system/errors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "tests/places.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -21,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::TemporaryDirectory;
+using testing::write_text;
 
 /// The required fields of every case. A case adds lines after them; its first line is line 2.
 const std::string kStart = R"({"run_directory": "r", "data": {"train": ["t"], "validation": ["v"], "vocab_file": "w"},)"
@@ -459,21 +462,19 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
-
 TEST_CASE("Broken configurations and their messages", "[unit][config]") {
   const TemporaryDirectory directory;
-  write(directory.path("circle.json"), R"({"extends": "c.json"})");
+  write_text(directory.path("circle.json"), R"({"extends": "c.json"})");
   for (int i = 0; i < 20; ++i) {
-    write(directory.path(std::string("chain") + std::to_string(i) + ".json"),
-          R"({"extends": "chain)" + std::to_string(i + 1) + ".json\"}");
+    write_text(directory.path(std::string("chain") + std::to_string(i) + ".json"),
+               R"({"extends": "chain)" + std::to_string(i + 1) + ".json\"}");
   }
-  write(directory.path("wrong.json"), "{\n \"seed\": 1.5, \"log_every\": -2}");
+  write_text(directory.path("wrong.json"), "{\n \"seed\": 1.5, \"log_every\": -2}");
   const std::vector<Broken> cases = broken_configs();
   CHECK(cases.size() >= 40);
   for (const Broken& broken : cases) {
     INFO(broken.name);
-    write(directory.path("c.json"), broken.text);
+    write_text(directory.path("c.json"), broken.text);
     std::vector<std::string> got;
     try {
       load_pretrain_config(directory.path("c.json"), broken.overrides);
@@ -493,7 +494,7 @@ TEST_CASE("Broken configurations and their messages", "[unit][config]") {
 
 TEST_CASE("A wrong environment variable is named", "[unit][config]") {
   const TemporaryDirectory directory;
-  write(directory.path("c.json"), in("\"seed\": 1"));
+  write_text(directory.path("c.json"), in("\"seed\": 1"));
   setenv("BERT_CONFIG_OPTIMIZER__LRR", "1", 1);
   CHECK_THROWS_WITH(
       load_pretrain_config(directory.path("c.json")),
@@ -503,7 +504,7 @@ TEST_CASE("A wrong environment variable is named", "[unit][config]") {
 
 TEST_CASE("A file over 16 MB is not read as a configuration", "[unit][config]") {
   const TemporaryDirectory directory;
-  write(directory.path("c.json"), "{\"seed\": 1}" + std::string(size_t{16} << 20, ' '));
+  write_text(directory.path("c.json"), "{\"seed\": 1}" + std::string(size_t{16} << 20, ' '));
   CHECK_THROWS_WITH(load_pretrain_config(directory.path("c.json")), testing::Contains("larger than 16 MB"));
   CHECK_THROWS_AS(load_pretrain_config(directory.path("c.json")), ConfigError);
 }
@@ -537,7 +538,7 @@ TEST_CASE("Shipped configurations have the published numbers", "[unit][config]")
     CHECK(config.micro_batch_size == micro_batch);
     CHECK(config.optimizer.lr == lr);
     CHECK(config.schedule.warmup_proportion == warmup);
-    CHECK(config.schedule.type == "poly");
+    CHECK(config.schedule.type == ScheduleType::kPoly);
     CHECK(config.model.hidden_size == 1024);
     for (const int64_t gpus : {1, 8, 64}) CHECK(config.global_batch_size % (config.micro_batch_size * gpus) == 0);
   }
@@ -550,8 +551,8 @@ TEST_CASE("Shipped configurations have the published numbers", "[unit][config]")
   const PretrainConfig google = shipped("pretrain-google");
   CHECK(google.global_batch_size == 256);
   CHECK(google.schedule.warmup_proportion * static_cast<double>(google.max_steps) == 10000.0);
-  CHECK(google.precision == "fp32");
-  CHECK(google.optimizer.average == "masked_tokens");
+  CHECK(google.precision == Precision::kFp32);
+  CHECK(google.optimizer.average == GradientAverage::kMaskedTokens);
 }
 
 }  // namespace

@@ -9,14 +9,14 @@
 #include "app/config/pretrain_config.h"
 #include "app/system/crypto.h"
 #include "data/io/error.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
 namespace {
 
 using testing::TemporaryDirectory;
-
-void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+using testing::write_text;
 
 /// A configuration with the required fields and `more` members.
 std::string with(const std::string& more) {
@@ -34,7 +34,7 @@ TEST_CASE("sha256 of FIPS 180-4's examples", "[unit][config]") {
 
 TEST_CASE("Default, file, environment and command line win in this order", "[unit][config]") {
   const TemporaryDirectory directory;
-  write(directory.path("c.json"), with(R"("log_every": 20, "evaluate_every": 0, "checkpoint_every": 30)"));
+  write_text(directory.path("c.json"), with(R"("log_every": 20, "evaluate_every": 0, "checkpoint_every": 30)"));
   CHECK(load_pretrain_config(directory.path("c.json")).log_every == 20);
   CHECK(load_pretrain_config(directory.path("c.json")).max_steps == PretrainConfig{}.max_steps);
   setenv("BERT_CONFIG_LOG_EVERY", "21", 1);
@@ -53,9 +53,9 @@ TEST_CASE("Default, file, environment and command line win in this order", "[uni
 TEST_CASE("Paths are relative to the file that names them, overrides to the current directory", "[unit][config]") {
   const TemporaryDirectory directory;
   std::filesystem::create_directories(directory.path("base/deep"));
-  write(directory.path("base/base.json"), with(R"("initial_checkpoint": "../elsewhere")"));
-  write(directory.path("base/deep/c.json"),
-        R"({"extends": "../base.json", "data": {"train": ["a", "/b"]}} // a comment)");
+  write_text(directory.path("base/base.json"), with(R"("initial_checkpoint": "../elsewhere")"));
+  write_text(directory.path("base/deep/c.json"),
+             R"({"extends": "../base.json", "data": {"train": ["a", "/b"]}} // a comment)");
   const PretrainConfig config = load_pretrain_config(directory.path("base/deep/c.json"), {"data.validation=x.shard"});
   CHECK(config.run_directory == directory.path("base/run"));
   CHECK(config.data.train == std::vector<std::string>{directory.path("base/deep/a"), "/b"});
@@ -70,12 +70,12 @@ TEST_CASE("What is above a link to a directory is what the system finds there", 
   std::filesystem::create_directories(directory.path("far/deep/inner"));
   std::filesystem::create_directory_symlink(directory.path("far/deep"), directory.path("here/link"));
   std::filesystem::create_directory_symlink("nowhere", directory.path("here/broken"));
-  write(directory.path("far/base.json"), with(R"("log_every": 33)"));
-  write(directory.path("here/base.json"), with(R"("log_every": 44)"));
-  write(directory.path("far/text"), "far");
+  write_text(directory.path("far/base.json"), with(R"("log_every": 33)"));
+  write_text(directory.path("here/base.json"), with(R"("log_every": 44)"));
+  write_text(directory.path("far/text"), "far");
   const std::string text = R"({"extends": "link/../base.json", "initial_checkpoint": "./link/inner/../../text",
     "data": {"train": ["link/../text", "link/./new/../a", "broken/../text", "../here/../here/text", "/../b", ".."]}})";
-  write(directory.path("here/c.json"), text);
+  write_text(directory.path("here/c.json"), text);
   const PretrainConfig config = load_pretrain_config(directory.path("here/c.json"));
   CHECK(config.log_every == 33);
   CHECK(config.run_directory == directory.path("far/run"));
@@ -91,7 +91,7 @@ TEST_CASE("What is above a link to a directory is what the system finds there", 
 
 TEST_CASE("A configuration may come from a pipe; its paths begin in the current directory", "[unit][config]") {
   const TemporaryDirectory directory;
-  write(directory.path("base.json"), with(R"("log_every": 20)"));
+  write_text(directory.path("base.json"), with(R"("log_every": 20)"));
   const std::string text = R"({"extends": ")" + directory.path("base.json") + R"(", "initial_checkpoint": "first"})";
   std::array<int, 2> ends{};
   REQUIRE(pipe(ends.data()) == 0);
@@ -106,8 +106,8 @@ TEST_CASE("A configuration may come from a pipe; its paths begin in the current 
 
 TEST_CASE("A resolved configuration reads back as itself", "[unit][config]") {
   const TemporaryDirectory directory;
-  write(directory.path("c.json"),
-        with(R"("precision": "bf16", "seed": 9223372036854775807, "optimizer": {"lr": 1e-05, "eps": 0.1})"));
+  write_text(directory.path("c.json"),
+             with(R"("precision": "bf16", "seed": 9223372036854775807, "optimizer": {"lr": 1e-05, "eps": 0.1})"));
   const PretrainConfig config = load_pretrain_config(directory.path("c.json"));
   const std::string text = to_json(config);
   const PretrainConfig again = parse_pretrain_config(text, "config.json");

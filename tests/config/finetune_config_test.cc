@@ -3,13 +3,22 @@
 
 #include <fstream>
 
+#include "app/config/pretrain_config.h"
 #include "app/system/errors.h"
 #include "data/tasks/task_definition.h"
+#include "tests/places.h"
 #include "tests/testing.h"
 
 using namespace bert;
 using bert::testing::Contains;
 using bert::testing::TemporaryDirectory;
+
+TEST_CASE("A configuration of fine-tuning is refused by name where one of pre-training is wanted", "[unit]") {
+  const TemporaryDirectory directory;
+  std::ofstream(directory.path("sst2.json")) << R"({"task": "sst2", "num_train_epochs": 3})";
+  CHECK_THROWS_WITH(load_pretrain_config(directory.path("sst2.json"), {}),
+                    Contains("sst2.json: names a task, as a configuration of bert finetune does"));
+}
 
 TEST_CASE("Every task has a recipe, and every recipe its task", "[unit][config]") {
   for (const std::string& task : task_names()) {
@@ -90,66 +99,4 @@ TEST_CASE("A configuration of fine-tuning survives its JSON, and knows the field
   ModelDescription model{.task = "mrpc"};
   read_trained_model(to_json(config), model, "test");
   CHECK(model.config.hidden_size == 96);
-}
-
-TEST_CASE("A sweep has a run for each combination of its values", "[unit][config]") {
-  const std::string path = std::string(BERT_SOURCE_DIR) + "/configs/sst2.json";
-  const std::string grid = R"(sweep={"optimizer.lr": [2e-5, 3e-5], "num_train_epochs": [2, 3]})";
-  const FinetuneSweep sweep = load_finetune_sweep(path, {grid, "run_directory=/runs"});
-  CHECK(sweep.keys == std::vector<std::string>{"optimizer.lr", "num_train_epochs"});
-  CHECK(sweep.run_directory == "/runs");
-  std::vector<std::string> directories;
-  for (const SweepRun& run : sweep.runs) directories.push_back(run.config.run_directory);
-  CHECK(directories == std::vector<std::string>{"/runs/optimizer.lr=2e-05,num_train_epochs=2",
-                                                "/runs/optimizer.lr=2e-05,num_train_epochs=3",
-                                                "/runs/optimizer.lr=3e-05,num_train_epochs=2",
-                                                "/runs/optimizer.lr=3e-05,num_train_epochs=3"});
-  CHECK(sweep.runs[1].config.num_train_epochs == 3);
-  CHECK(sweep.runs[2].config.optimizer.lr == 3e-5);
-  CHECK(sweep.runs[2].config.given.contains("/num_train_epochs"));
-  const FinetuneConfig plain = load_finetune_config(path, {grid, "run_directory=/runs"});
-  CHECK(compare(plain, load_finetune_config(path, {"run_directory=/runs"})).empty());
-  CHECK_THAT(finetune_config_schema(), Contains("\"sweep\""));
-  // Values are of any kind that the field takes.
-  const FinetuneSweep kinds = load_finetune_sweep(
-      path, {R"(sweep={"data.labels": [["a", "b"], []], "keep_best": [false], "data": {"train_file": ["a/b.tsv"]}})"});
-  CHECK(kinds.runs.front().name == "data.labels=a+b,keep_best=false,data.train_file=a_b.tsv");
-  CHECK(kinds.runs.front().config.data.task.labels == std::vector<std::string>{"a", "b"});
-  // A required key may have its value from the sweep alone.
-  const std::string ends = R"(sweep={"initial_checkpoint": ["a", "b"], "evaluate_every": [100, 200]})";
-  CHECK(load_finetune_sweep(path, {"initial_checkpoint=", "early_stopping_patience=3", ends}).runs.size() == 4);
-  CHECK(load_finetune_config(path, {"initial_checkpoint=", "early_stopping_patience=3", ends})
-            .initial_checkpoint.empty());
-  CHECK(load_finetune_sweep(path).keys.empty());
-  CHECK(load_finetune_sweep(path).runs.size() == 1);
-}
-
-TEST_CASE("A sweep is refused with the place of the key or value that does not fit", "[unit][config]") {
-  const TemporaryDirectory directory;
-  const auto refusal = [&](const std::string& sweep) {
-    const std::string path = directory.path("c.json");
-    std::ofstream(path) << R"({"task": "sst2", "run_directory": "r", "initial_checkpoint": "m",
-"data": {"directory": "d"},
-"sweep": )" << sweep << "}";
-    try {
-      load_finetune_config(path);
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  CHECK(refusal(R"({"optimizer.lr": [1e-5]})").empty());
-  CHECK_THAT(refusal(R"({"optimizer.rate": [1e-5]})"),
-             Contains("c.json:3:11: /optimizer/rate: unknown key") && Contains("known here: "));
-  CHECK_THAT(refusal(R"({"optimizr.lr": [1e-5]})"), Contains("did you mean \"optimizer\"?"));
-  CHECK_THAT(refusal(R"({"optimizer.lr": [1e-5, "high"]})"),
-             Contains("c.json:3:34: /optimizer/lr: want a number in [0, 10]"));
-  CHECK_THAT(refusal(R"({"optimizer.lr": 1e-5})"), Contains("/sweep/optimizer.lr: want a list of values"));
-  CHECK_THAT(refusal(R"({"optimizer.lr": []})"), Contains("want a list of values"));
-  CHECK_THAT(refusal(R"({"optimizer.lr": [1e-5, 1e-5]})"), Contains("/sweep: want values that differ"));
-  CHECK_THAT(refusal(R"({"run_directory": ["a", "b"]})"), Contains("is the same for all runs"));
-  CHECK_THAT(refusal(R"([1])"), Contains("/sweep: want an object"));
-  CHECK_THAT(refusal(R"({"seed": [0, 1], "optimizer": {"lr": [1e-5]}, "optimizer.lr": [1e-5]})"),
-             Contains("is there twice"));
-  CHECK_THAT(refusal(R"({"keep_best": [true, false]})"), Contains("want evaluate_every above 0"));
 }

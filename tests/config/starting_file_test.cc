@@ -16,7 +16,9 @@
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "tests/places.h"
 #include "tests/support/command_testing.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -26,8 +28,7 @@ using testing::CommandResult;
 using testing::Contains;
 using testing::run_command;
 using testing::TemporaryDirectory;
-
-void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+using testing::write_text;
 
 CommandResult config(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "config");
@@ -112,7 +113,7 @@ TEST_CASE("Every starting file is valid and has the numbers of its recipe", "[un
 TEST_CASE("Every member of a starting file has a comment above it", "[unit][config]") {
   for (const std::string& task : starting_tasks()) {
     CAPTURE(task);
-    std::istringstream lines(starting_file(task, "a.schema.json"));
+    std::istringstream lines(starting_file(task));
     std::string before;
     int64_t members = 0;
     for (std::string line; std::getline(lines, line); before = line) {
@@ -125,18 +126,6 @@ TEST_CASE("Every member of a starting file has a comment above it", "[unit][conf
     }
     CHECK(members >= 20);
   }
-}
-
-TEST_CASE("A starting file names the schema that is written with it", "[unit][config]") {
-  const TemporaryDirectory directory;
-  std::filesystem::create_directory(directory.path("schemas"));
-  std::filesystem::create_directory(directory.path("runs"));
-  const std::string file = directory.path("runs/new.json"), schema = directory.path("schemas/finetune.json");
-  REQUIRE(config({"new", "--task", "cola", "--output", file, "--schema", schema}).code == kOk);
-  CHECK_THAT(read_file(file), Contains("\n  \"$schema\": \"../schemas/finetune.json\",\n"));
-  CHECK(read_file(schema) == finetune_config_schema());
-  CHECK_THAT(config({"validate", file}).out, Contains("valid"));
-  CHECK_THAT(config({"new", "--output", file, "--schema", file}).err, Contains("--schema"));
 }
 
 TEST_CASE("bert config schema writes a file", "[unit][config]") {
@@ -157,17 +146,18 @@ TEST_CASE("A configuration may name its schema, which does not count", "[unit][c
   const std::string base = directory.path("base.json"), file = directory.path("c.json"),
                     plain = directory.path("p.json");
   const std::string members = R"("run_directory": "r", "data": {"train": ["t"], "vocab_file": "v"})";
-  write(base, "// comment\n{/* here too */ \"$schema\": \"https://example.org/a.json\", // and here\n" + members + "}");
-  write(file, R"({"$schema": "b.json", "extends": "base.json", "seed": 7})");
-  write(plain, "{\"seed\": 7, " + members + "}");
+  write_text(base,
+             "// comment\n{/* here too */ \"$schema\": \"https://example.org/a.json\", // and here\n" + members + "}");
+  write_text(file, R"({"$schema": "b.json", "extends": "base.json", "seed": 7})");
+  write_text(plain, "{\"seed\": 7, " + members + "}");
   CHECK(config_sha256(load_pretrain_config(file)) == config_sha256(load_pretrain_config(plain)));
   CHECK_THAT(to_json(load_pretrain_config(file)), !Contains("$schema"));
   CHECK(config({"diff", file, plain}).out.empty());
-  write(file, "{\"$schema\": 1, " + members + "}");
+  write_text(file, "{\"$schema\": 1, " + members + "}");
   CHECK_THROWS_WITH(load_pretrain_config(file),
                     Contains("c.json:1:13: /$schema: want the address of a JSON Schema, got 1"));
   // It is a member of the file, not of an object in it, nor of the command line.
-  write(file, "{\"model\": {\"$schema\": \"b.json\"}, " + members + "}");
+  write_text(file, "{\"model\": {\"$schema\": \"b.json\"}, " + members + "}");
   CHECK_THROWS_WITH(load_pretrain_config(file), Contains("/model/$schema: unknown key"));
   CHECK_THROWS_WITH(load_pretrain_config(plain, {"$schema=b.json"}), Contains("/$schema: unknown key"));
 }

@@ -397,7 +397,7 @@ TEST_CASE("The optimizers on CUDA take the steps that they take on the CPU", "[c
                                 randn(shapes[i], i).to(dtype).to(where).requires_grad_(true)});
         }
         OptimizerConfig config;
-        config.type = type;
+        config.type = value_named<OptimizerType>(type).value();
         config.ema_decay = 0.6;
         const auto optimizer = make_optimizer(config, parameters);
         for (uint64_t step = 0; step < 4; ++step) {
@@ -445,7 +445,7 @@ TEST_CASE("The optimizers on CUDA give the same bits every time, for many tensor
             {std::to_string(i) + ".weight", (value * 0.7 + number).sin().detach().requires_grad_(true)});
         gradients.push_back((value * 1.3 + number).cos());
       }
-      const auto optimizer = make_optimizer({.type = type}, parameters);
+      const auto optimizer = make_optimizer({.type = value_named<OptimizerType>(type).value()}, parameters);
       const Tensor lr = at::full({}, 1e-2, at::TensorOptions(device));
       for (int64_t step = 0; step < kSteps; ++step) {
         for (size_t i = 0; i < gradients.size(); ++i) {
@@ -476,7 +476,8 @@ TEST_CASE("New gradients at every step cost no wait for the device, and no memor
       for (Tensors& of_step : gradients) {
         for (const NamedParameter& parameter : parameters) of_step.push_back(at::ones_like(parameter.tensor));
       }
-      const auto optimizer = make_optimizer({.type = type, .ema_decay = 0.9}, parameters);
+      const auto optimizer =
+          make_optimizer({.type = value_named<OptimizerType>(type).value(), .ema_decay = 0.9}, parameters);
       GradScaler scaler({.init_scale = 4.0}, device);
       const Tensor lr = at::full({}, 1e-3, at::TensorOptions(device));
       const auto step = [&](size_t number) {
@@ -503,7 +504,7 @@ TEST_CASE("New gradients at every step cost no wait for the device, and no memor
 
 PretrainConfig step_config(const std::string& precision) {
   PretrainConfig config;
-  config.precision = precision;
+  config.precision = value_named<Precision>(precision).value();
   config.model = {.vocab_size = 101,
                   .hidden_size = 64,
                   .num_hidden_layers = 2,
@@ -511,7 +512,7 @@ PretrainConfig step_config(const std::string& precision) {
                   .intermediate_size = 128,
                   .max_position_embeddings = 64};
   config.model.attention_probs_dropout_prob = 0.0;  // on CUDA its masks are those of LibTorch
-  config.optimizer.type = "adamw";
+  config.optimizer.type = OptimizerType::kAdamW;
   config.optimizer.lr = 1e-3;
   config.amp.init_scale = 1024;  // keeps gradients away from fp16's largest number, where rounding decides
   return config;
@@ -545,7 +546,7 @@ TEST_CASE("Training steps on CUDA are those of the CPU", "[cuda]") {
     INFO(precision);
     const PretrainConfig config = step_config(precision);
     TrainingStep on_device(config, device, nullptr), on_cpu(config, c10::kCPU, nullptr);
-    const at::ScalarType type = compute_dtype(parse_precision(precision));
+    const at::ScalarType type = compute_dtype(value_named<Precision>(precision).value());
     for (int64_t step = 0; step < 4; ++step) {
       const PackedBatch batch = batch_of({33, 7, 64, 1}, 4 * step);
       const PackedBatch moved = batch.to(device);
@@ -595,7 +596,7 @@ TEST_CASE("A run on CUDA that is stopped and resumed ends in the same bytes as o
     PretrainConfig whole = testing::tiny(directory, "whole"), stopped = testing::tiny(directory, "stopped");
     for (PretrainConfig* config : {&whole, &stopped}) {
       config->device = "cuda";
-      config->precision = precision;
+      config->precision = value_named<Precision>(precision).value();
     }
     REQUIRE(pretrain(whole, false) == kOk);
     for (const int64_t stop : {3, 8, 0}) {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "app/benchmark/plain_operators.h"
 #include "cuda_ext/multi_tensor/cpu.h"
+#include "tests/bench/plain_operators.h"
 #include "tests/support/mismatch.h"
 #include "tests/testing.h"
 

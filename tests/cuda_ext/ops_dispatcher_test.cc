@@ -24,7 +24,7 @@ using namespace testing;  // NOLINT(google-build-using-namespace)
 using c10::IValue;
 using torch::jit::Stack;
 
-constexpr int64_t kTokens = 4, kWords = 9, kClasses = 5, kSite = 2;
+constexpr int64_t kCallTokens = 4, kCallWords = 9, kClasses = 5, kSite = 2;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 c10::OperatorHandle find(const std::string& name) {
@@ -39,10 +39,10 @@ Stack call(const std::string& name, Stack arguments) {
 /// A valid call of each operator. Each backward gets the results of its forward.
 std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, double p = 0.1) {
   const auto floats = [&](at::IntArrayRef sizes) { return randn(sizes, 1).to(type); };
-  const Tensor x = floats({kTokens, hidden}), vector = floats({hidden}), weight = floats({hidden, hidden}),
-               word = floats({kWords, hidden}), types = floats({2, hidden}), qkv = floats({kTokens, 3 * hidden}),
-               scores = floats({2, 2, kTokens, kTokens}), keys = keys_of(kTokens), ids = integers(2, kTokens, 1),
-               ends = at::tensor({0, 1, 4}, at::kInt);
+  const Tensor x = floats({kCallTokens, hidden}), vector = floats({hidden}), weight = floats({hidden, hidden}),
+               word = floats({kCallWords, hidden}), types = floats({2, hidden}),
+               qkv = floats({kCallTokens, 3 * hidden}), scores = floats({2, 2, kCallTokens, kCallTokens}),
+               keys = keys_of(kCallTokens), ids = integers(2, kCallTokens, 1), ends = at::tensor({0, 1, 4}, at::kInt);
   constexpr int64_t kSeed = -7, kLongest = 3, kHeads = 2;
   constexpr double kEps = 1e-5, kScale = 0.5;
   const Stack drop = {p, kSeed, kSite, keys};
@@ -106,7 +106,7 @@ std::vector<IValue> bad_numbers(const std::string& name, int64_t hidden) {
 std::vector<Tensor> bad_ids(const std::string& name) {
   constexpr int64_t kFar = int64_t{1} << 40;
   if (name == "labels" || name.ends_with("_ids")) {
-    return {at::tensor({0, 1, -1, 0}, at::kLong), at::full({kTokens}, kFar, at::kLong),
+    return {at::tensor({0, 1, -1, 0}, at::kLong), at::full({kCallTokens}, kFar, at::kLong),
             at::tensor({0, 0, 0, 9}, at::kLong)};
   }
   if (name == "cu_seqlens") {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "app/benchmark/plain_operators.h"
 #include "cuda_ext/ops.h"
 #include "optim/amp.h"
+#include "tests/bench/plain_operators.h"
 #include "tests/support/mismatch.h"
 #include "tests/testing.h"
 

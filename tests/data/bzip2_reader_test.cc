@@ -1,4 +1,4 @@
-#include "data/wikitext/bzip2_reader.h"
+#include "data/corpus/bzip2_reader.h"
 
 #include <bzlib.h>
 

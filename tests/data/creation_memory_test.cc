@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using testing::Contains;
 using testing::kWords;
 using testing::shards_in;
-using testing::wait_for;
+using testing::status_of;
 using testing::Work;
 
 TEST_CASE("Ranks whose share of the memory is too small are refused before they read, with advice that works",
@@ -33,14 +33,14 @@ TEST_CASE("Ranks whose share of the memory is too small are refused before they 
   how.processes_here = how.world_size = 5;
   std::vector<pid_t> pids;
   for (how.rank = 0; how.rank < 5; ++how.rank) pids.push_back(work.start(how));
-  for (const pid_t pid : pids) CHECK(wait_for(pid) == 0);
+  for (const pid_t pid : pids) CHECK(status_of(pid) == 0);
   const auto want = shards_in(how.output);
   fs::remove_all(how.output);
   how.processes_here = how.world_size = 11;
   how.memory_bytes = 1'199'000'000;
   pids.clear();
   for (how.rank = 0; how.rank < 11; ++how.rank) pids.push_back(work.start(how));
-  for (const pid_t pid : pids) CHECK(wait_for(pid) == 0);
+  for (const pid_t pid : pids) CHECK(status_of(pid) == 0);
   CHECK(shards_in(how.output) == want);
 }
 

@@ -256,7 +256,7 @@ TEST_CASE("Another process continues a killed download", "[unit][download]") {
     serve_file(file, question, answer, stalls ? 150'000 : std::string::npos);
     if (stalls) answer.stall();
   });
-  REQUIRE(write(pipe_ends[1], server.url().data(), server.url().size()) > 0);
+  REQUIRE(::write(pipe_ends[1], server.url().data(), server.url().size()) > 0);
   const std::string part = directory.path("file.bin.part");
   for (int i = 0; i < 1000; ++i) {  // 10 s
     std::error_code absent;
@@ -496,6 +496,26 @@ TEST_CASE("A stall ends an attempt", "[unit][download]") {
   CHECK(client.content() == file.content);
   CHECK(calls == 3);
   CHECK(server.questions()[2].first_byte() == 80'000);
+}
+
+TEST_CASE("A stall on a connection that an earlier request has opened is tried again", "[unit][download]") {
+  const std::string content = bytes_of(5000);
+  std::atomic<int> calls{0};
+  const HttpServer server([&](const HttpQuestion& question, const HttpAnswer& answer) {
+    if (++calls == 1) {
+      answer.keep();
+      answer.head(200, "Content-Length: 4\r\n");
+      return answer.send("list");
+    }
+    if (calls == 2) return answer.stall();
+    serve_file({.content = content}, question, answer);
+  });
+  Client client;
+  client.options.http.timeout_seconds = 1;
+  Downloader downloader(client.options);
+  CHECK(downloader.text(remote(server)) == "list");
+  CHECK(downloader.file(remote(server), client.directory.path()).bytes == 5000);
+  CHECK(calls == 3);
 }
 
 TEST_CASE("Mirrors are asked in their order, for the host's paths and then for the bare names", "[unit][download]") {

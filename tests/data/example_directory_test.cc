@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using testing::Contains;
 using testing::contents;
 using testing::shards_in;
-using testing::wait_for;
+using testing::status_of;
 using testing::Work;
 
 TEST_CASE("A directory has the examples that Google's algorithm makes of each shard's documents", "[unit][creation]") {
@@ -127,7 +127,7 @@ TEST_CASE("A directory does not depend on threads, memory or processes", "[unit]
       how.num_threads = 1;
       pids.push_back(work.start(how));
     }
-    for (const pid_t pid : pids) CHECK(wait_for(pid) == 0);
+    for (const pid_t pid : pids) CHECK(status_of(pid) == 0);
     same(how);
   }
 }
@@ -164,7 +164,7 @@ TEST_CASE("Held-out examples may lie on another file system", "[unit][creation]"
   how.output = work.directory.path("again");
   how.validation_output = elsewhere.name + "/held";
   // It is killed before the held-out examples, which are the last target, get their name.
-  REQUIRE(WIFSIGNALED(wait_for(work.start(how, static_cast<int>(CreationStep::kExamplesMade), 4))));
+  REQUIRE(WIFSIGNALED(status_of(work.start(how, static_cast<int>(CreationStep::kExamplesMade), 4))));
   CHECK(create_directory(how, work.tokenizer).complete);
   CHECK(shards_in(how.output) == want);
   CHECK(shards_in(how.validation_output) == want_held);
@@ -192,7 +192,7 @@ TEST_CASE("A killed creation goes on, and keeps the files that were finished", "
     CAPTURE(static_cast<int>(step), count);
     fs::remove_all(work.options.output);
     fs::remove_all(work.options.validation_output);
-    const int status = wait_for(work.start(work.options, static_cast<int>(step), count));
+    const int status = status_of(work.start(work.options, static_cast<int>(step), count));
     REQUIRE(WIFSIGNALED(status));
     CHECK_FALSE(fs::exists(work.options.output + "/dataset.json"));
     const auto before = inodes();
@@ -214,7 +214,7 @@ TEST_CASE("A killed creation goes on, and keeps the files that were finished", "
 
 TEST_CASE("A damaged temporary file is found", "[unit][creation]") {
   Work work;
-  REQUIRE(WIFSIGNALED(wait_for(work.start(work.options, static_cast<int>(CreationStep::kTextRead)))));
+  REQUIRE(WIFSIGNALED(status_of(work.start(work.options, static_cast<int>(CreationStep::kTextRead)))));
   const std::string chunk = work.options.output + "/.work/chunk-00002";
   std::string bytes = read_file(chunk);
   bytes[bytes.size() - 3] = static_cast<char>(bytes[bytes.size() - 3] ^ 1);
@@ -258,7 +258,7 @@ TEST_CASE("A finished directory is recognised, and other settings are refused by
 
   // The same for work that was begun.
   work.options.output = work.directory.path("begun");
-  REQUIRE(WIFSIGNALED(wait_for(work.start(work.options, static_cast<int>(CreationStep::kTextRead)))));
+  REQUIRE(WIFSIGNALED(status_of(work.start(work.options, static_cast<int>(CreationStep::kTextRead)))));
   work.options.examples.objective = Objective::kMlm;
   CHECK_THROWS_WITH(work.create(), Contains("was begun with other settings: objective is nsp there and mlm here"));
   // Files of another making are not mixed with new ones.
@@ -300,7 +300,7 @@ TEST_CASE("A removal that was killed is finished by the next process", "[unit][c
         work.options.overwrite = true;
         work.create();
         work.options.overwrite = false;
-        REQUIRE(WIFSIGNALED(wait_for(work.start(other, static_cast<int>(CreationStep::kRemoved), removed))));
+        REQUIRE(WIFSIGNALED(status_of(work.start(other, static_cast<int>(CreationStep::kRemoved), removed))));
         DirectoryOptions again = other;
         again.overwrite = overwrite;
         again.num_shards = shards;
@@ -374,7 +374,7 @@ TEST_CASE("Names of files may have line breaks and bytes that are no UTF-8", "[u
   const std::string strange = work.directory.path("a\nb=c\\n\xff.txt");
   fs::rename(work.options.input.front(), strange);
   work.options.input = {strange};
-  REQUIRE(WIFSIGNALED(wait_for(work.start(work.options, static_cast<int>(CreationStep::kTextRead)))));
+  REQUIRE(WIFSIGNALED(status_of(work.start(work.options, static_cast<int>(CreationStep::kTextRead)))));
   CHECK(work.create().complete);
   CHECK(work.create().nothing_to_do);
   const Parameters strings = {{"a", "b\nc"}, {"d", "\\n\\"}, {"e", ""}, {"f", "=\n"}};
@@ -394,7 +394,7 @@ TEST_CASE("Processes that wait in vain say that others made no progress", "[unit
     return second;
   }());
   CHECK(work.create().statistics.documents == 300);
-  CHECK(wait_for(other) == 0);
+  CHECK(status_of(other) == 0);
 }
 
 TEST_CASE("The number of shards follows from the size of the text", "[unit][creation]") {

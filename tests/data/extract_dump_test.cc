@@ -73,6 +73,20 @@ TEST_CASE("articles are delivered, redirects and other pages are counted", "[uni
   }
 }
 
+TEST_CASE("the language of a dump is that of xml:lang, or else of <dbname>", "[unit][wikitext]") {
+  const auto prose = [](const std::string& attribute, const std::string& database) {
+    const Dump dump("<mediawiki" + attribute + "><siteinfo><dbname>" + database + "</dbname></siteinfo>" +
+                    page("A", "The words {{s|XIX}} of it.") + "</mediawiki>");
+    return extract(dump.path).articles.at(0).second;
+  };
+  const std::string french = "The words XIXe siècle of it.\n", russian = "The words XIX of it.\n";
+  CHECK(prose(" xml:lang=\"fr\"", "ruwiki") == french);
+  CHECK(prose(" xml:lang=\"ru\"", "frwiki") == russian);
+  CHECK(prose(" xml:lang=\"fr-CA\"", "") == french);
+  CHECK(prose("", "frwiki") == french);
+  CHECK(prose("", "ruwiki") == russian);
+}
+
 TEST_CASE("old dumps have neither <ns> nor <redirect>: titles and texts tell", "[unit][wikitext]") {
   const auto old_page = [](const std::string& title, const std::string& text) {
     return fmt::format("<page><title>{}</title><id>7</id><revision><id>9</id><text>{}</text></revision></page>\n",

@@ -11,6 +11,7 @@
 
 #include "data/io/error.h"
 #include "tests/support/corpus_testing.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {

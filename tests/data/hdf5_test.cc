@@ -9,6 +9,7 @@
 #include "data/io/error.h"
 #include "tests/support/example_data.h"
 #include "tests/support/example_golden.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -18,7 +19,7 @@ using testing::Contains;
 using testing::ExampleGolden;
 using testing::read_examples;
 using testing::TemporaryDirectory;
-using testing::write_bytes;
+using testing::write_text;
 
 std::string reading_error(const std::string& path) {
   try {
@@ -84,7 +85,7 @@ TEST_CASE("HDF5 gives back what was written, with the facts, and the same bytes 
 TEST_CASE("An HDF5 file has its name when it is whole, and holds no mask at position 0", "[unit][hdf5]") {
   const TemporaryDirectory directory;
   const std::string path = directory.path("a.hdf5");
-  write_bytes(path, "before");
+  write_text(path, "before");
   {
     const auto writer = create_examples_file("hdf5", path, kInfo);
     writer->add(testing::made_up_example(1));
@@ -122,7 +123,7 @@ TEST_CASE("No changed byte of an HDF5 file changes an example, and a cut file is
   for (size_t i = 0; i < bytes.size(); i += 23) {
     std::string damaged = bytes;
     damaged[i] = static_cast<char>(damaged[i] ^ 0x20);
-    write_bytes(path, damaged);
+    write_text(path, damaged);
     INFO("byte " << i << " of " << bytes.size());
     try {
       const auto read = read_examples(path);
@@ -132,11 +133,11 @@ TEST_CASE("No changed byte of an HDF5 file changes an example, and a cut file is
     }
   }
   CHECK(refused > static_cast<int64_t>(bytes.size()) / 23 / 2);
-  write_bytes(path, bytes.substr(0, bytes.size() - 1));
+  write_text(path, bytes.substr(0, bytes.size() - 1));
   CHECK_THAT(reading_error(path), Contains(" bytes expected, " + std::to_string(bytes.size() - 1) + " are there"));
-  write_bytes(path, bytes + "x");
+  write_text(path, bytes + "x");
   CHECK_THAT(reading_error(path), Contains(" are there"));
-  write_bytes(path, bytes.substr(0, 60));
+  write_text(path, bytes.substr(0, 60));
   CHECK_THROWS_AS(read_examples(path), DataError);
 }
 

@@ -11,11 +11,11 @@ namespace bert {
 namespace {
 
 /// Words a0 .. a99, each with the piece ##s; ids 5 .. 104, then ##s.
-constexpr int32_t kFirstWord = 5, kWords = 100, kPiece = kFirstWord + kWords;
+constexpr int32_t kFirstToken = 5, kNumWords = 100, kPiece = kFirstToken + kNumWords;
 
 std::shared_ptr<const MaskingVocabulary> vocabulary() {
   std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-  for (int i = 0; i < kWords; ++i) tokens.push_back("a" + std::to_string(i));
+  for (int i = 0; i < kNumWords; ++i) tokens.push_back("a" + std::to_string(i));
   tokens.emplace_back("##s");
   return std::make_shared<const MaskingVocabulary>(WordPieceTokenizer(Vocabulary(tokens)));
 }
@@ -24,7 +24,7 @@ std::shared_ptr<const MaskingVocabulary> vocabulary() {
 std::vector<int32_t> sequence(PyRandom& random, size_t tokens) {
   std::vector<int32_t> ids = {2};
   while (ids.size() < tokens) {
-    ids.push_back(static_cast<int32_t>(random.randint(kFirstWord, kPiece - 1)));
+    ids.push_back(static_cast<int32_t>(random.randint(kFirstToken, kPiece - 1)));
     if (ids.size() % 3 == 0) ids.push_back(kPiece);
     if (ids.size() == tokens / 2) ids.push_back(3);
   }
@@ -95,7 +95,7 @@ TEST_CASE("Spans have SpanBERT's lengths, and one choice of replacement", "[unit
   constexpr int kRounds = 4000;
   PyRandom random(3);
   Masker masker(vocabulary(), {.masked_lm_prob = 0.5, .max_predictions_per_seq = 10, .max_ngram = 10});
-  const std::vector<int32_t> text(20000, kFirstWord);
+  const std::vector<int32_t> text(20000, kFirstToken);
   int64_t spans = 0, single = 0, mixed = 0;
   for (int round = 0; round < kRounds; ++round) {
     auto ids = text;

@@ -5,14 +5,16 @@
 #include "data/examples/example_maker.h"
 #include "data/formats/shard.h"
 #include "data/io/error.h"
+#include "tests/support/mask_statistics.h"
 #include "tests/testing.h"
 
 namespace bert {
 namespace {
 
 using testing::Contains;
+using testing::restored;
 
-constexpr int32_t kCls = 2, kSep = 3, kFirst = 5;
+constexpr int32_t kClsId = 2, kSepId = 3, kFirstId = 5;
 
 std::shared_ptr<const MaskingVocabulary> vocabulary(int32_t words) {
   std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
@@ -23,7 +25,7 @@ std::shared_ptr<const MaskingVocabulary> vocabulary(int32_t words) {
 /// Documents whose tokens are 5, 6, 7 and so on over all documents, so that every token tells its place.
 TokenizedDocuments counted_documents(const std::vector<std::vector<int>>& sentence_lengths, int64_t vocab_size) {
   TokenizedDocuments documents(vocab_size);
-  int32_t next = kFirst;
+  int32_t next = kFirstId;
   for (const auto& lengths : sentence_lengths) {
     for (const int length : lengths) {
       std::vector<int32_t> ids(static_cast<size_t>(length));
@@ -60,14 +62,6 @@ std::vector<PretrainingExample> make(const TokenizedDocuments& documents, const 
   return examples;
 }
 
-/// The ids before masking.
-std::vector<int32_t> restored(const PretrainingExample& example) {
-  std::vector<int32_t> ids = example.input_ids;
-  for (size_t i = 0; i < example.masked_ids.size(); ++i)
-    ids[static_cast<size_t>(example.masked_positions[i])] = example.masked_ids[i];
-  return ids;
-}
-
 TEST_CASE("The objective is a parameter of a shard, and its absence means nsp", "[unit][objectives]") {
   CHECK(objective_of(Parameters{}) == Objective::kNsp);
   CHECK(objective_of(Parameters{{"objective", "sop"}}) == Objective::kSop);
@@ -88,7 +82,7 @@ TEST_CASE("Full sequences hold every token once, end with sentences, and keep do
     const TokenizedDocuments documents = counted_documents(lengths, 100000);
     const PretrainingDataConfig config{.max_seq_length = 64, .dupe_factor = 1, .objective = Objective::kMlm};
     std::set<int32_t> sentence_ends, document_starts;
-    int32_t next = kFirst;
+    int32_t next = kFirstId;
     for (const auto& document : lengths) {
       document_starts.insert(next);
       for (const int length : document) sentence_ends.insert(next += length);
@@ -99,8 +93,8 @@ TEST_CASE("Full sequences hold every token once, end with sentences, and keep do
       CHECK_FALSE(example.is_random_next);
       REQUIRE(example.segment_b_start == static_cast<int32_t>(example.input_ids.size()));
       const auto ids = restored(example);
-      REQUIRE(ids.front() == kCls);
-      REQUIRE(ids.back() == kSep);
+      REQUIRE(ids.front() == kClsId);
+      REQUIRE(ids.back() == kSepId);
       REQUIRE(ids.size() > 2);
       for (size_t i = 1; i + 1 < ids.size(); ++i) {
         if (i > 1) REQUIRE(ids[i] == ids[i - 1] + 1);
@@ -112,7 +106,7 @@ TEST_CASE("Full sequences hold every token once, end with sentences, and keep do
       if (!whole) REQUIRE(ids.size() == 64);  // a cut sentence fills its sequence
       full += ids.size() == 64;
     }
-    CHECK(std::count(seen.begin() + kFirst, seen.end(), 0) == 0);
+    CHECK(std::count(seen.begin() + kFirstId, seen.end(), 0) == 0);
     if (most == 150) CHECK(full > 100);
   }
 }

@@ -6,6 +6,7 @@
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/support/examples_of_text.h"
+#include "tests/support/text_file.h"
 #include "tests/support/tfrecord_reader.h"
 #include "tests/testing.h"
 

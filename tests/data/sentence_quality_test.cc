@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/text/sentence_splitter.h"
+#include "tests/places.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -73,7 +74,7 @@ Score score(const std::vector<Paragraph>& paragraphs, const std::string& separat
 }
 
 Score report(const std::string& name, const std::string& separator) {
-  const Score result = score(labelled(name), separator, split_sentences);
+  const Score result = score(labelled(name), separator, [](const std::string& text) { return split_sentences(text); });
   std::cout << name << ": " << result.labelled << " boundaries, precision " << result.precision() << ", recall "
             << result.recall() << ", F1 " << result.f1() << "\n";
   return result;
@@ -93,6 +94,13 @@ TEST_CASE("Boundaries of other languages are those that a reader labelled", "[un
   const Score unspaced = report("without_spaces.txt", "");
   INFO("paragraphs with an error:\n" << unspaced.errors);
   CHECK(unspaced.f1() >= 0.97);
+}
+
+TEST_CASE("Ordinal numbers and abbreviations end sentences only where those of their language do", "[unit][splitter]") {
+  const Score ordinals = report("ordinals.txt", " ");
+  INFO("paragraphs with an error:\n" << ordinals.errors);
+  CHECK(ordinals.labelled >= 60);
+  CHECK(ordinals.errors.empty());
 }
 
 TEST_CASE("The score finds a splitter that knows no abbreviations", "[unit][splitter]") {

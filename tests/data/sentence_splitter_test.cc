@@ -66,6 +66,44 @@ TEST_CASE("Sentences end where a reader would end them", "[unit][splitter]") {
   }
 }
 
+TEST_CASE("The language of a text is that of the caller, else that of the document's words", "[unit][splitter]") {
+  CHECK(split_sentences("Der 5. Band", "de") == Lines{"Der 5. Band"});
+  CHECK(split_sentences("Der 5. Band", "en") == Lines{"Der 5.", "Band"});
+  CHECK(split_sentences("Der 5. Band", "zh") == Lines{"Der 5.", "Band"});
+  CHECK(split_sentences("Der 5. Band") == Lines{"Der 5. Band"});
+  CHECK(split_sentences("Volume 5. Band") == Lines{"Volume 5.", "Band"});
+  // A paragraph of few words has the language of the paragraphs around it.
+  const std::string document =
+      "Kościół św. Jana\n\nNie jest to zamek, ale było ich tam kiedyś wiele.\n\nPlac św. Anny\n";
+  Lines lines;
+  split_document(document, [&](std::string_view line) { lines.emplace_back(line); });
+  CHECK(lines == Lines{"Kościół św. Jana", "Nie jest to zamek, ale było ich tam kiedyś wiele.", "Plac św. Anny"});
+}
+
+TEST_CASE("A word of the document tells whether a number before it is an ordinal number", "[unit][splitter]") {
+  // In German, a word with a capital within a sentence is a noun. A word in lower case is none, so it begins a sentence.
+  CHECK(split_sentences("Ich mag die Oper und ihre Musik. Wagners 3. Oper.") ==
+        Lines{"Ich mag die Oper und ihre Musik.", "Wagners 3. Oper."});
+  CHECK(split_sentences("Ich mag laute Oper und die Musik. Es waren 3. Laute Musik ist gut.") ==
+        Lines{"Ich mag laute Oper und die Musik.", "Es waren 3.", "Laute Musik ist gut."});
+  // In Turkish, a verb ends a sentence, so that a number seldom does.
+  CHECK(split_sentences("Bu kitap için Papa VI. Paul ve 2. Ramses var.") ==
+        Lines{"Bu kitap için Papa VI. Paul ve 2. Ramses var."});
+}
+
+TEST_CASE("Text in small letters has ordinal numbers too", "[unit][splitter]") {
+  CHECK(split_sentences("v 19. století žil v praze.") == Lines{"v 19. století žil v praze."});
+  CHECK(split_sentences("w XIX w. powstał zamek. potem było ich więcej.") ==
+        Lines{"w XIX w. powstał zamek.", "potem było ich więcej."});
+}
+
+TEST_CASE("An ordinal number at the beginning of a sentence is no label of a list", "[unit][splitter]") {
+  CHECK(split_sentences("19. sajandil ja 20. sajandil oli see ka nii.") ==
+        Lines{"19. sajandil ja 20. sajandil oli see ka nii."});
+  CHECK(split_sentences("1. Wir gehen in die Stadt 2. Er kommt mit") ==
+        Lines{"1. Wir gehen in die Stadt", "2. Er kommt mit"});
+}
+
 TEST_CASE("White space and nothing are handled", "[unit][splitter]") {
   CHECK(split_sentences("").empty());
   CHECK(split_sentences(" \t\r\n").empty());
@@ -92,12 +130,46 @@ TEST_CASE("Two blank lines separate documents where the text has them, one then 
   CHECK(prose_lines(text).size() == 2 * 20001);
 }
 
+TEST_CASE("Wrapped text of any script has the sentences of the same text unwrapped", "[unit][splitter]") {
+  // Lines of at most 72 columns.
+  const std::vector<Lines> wrapped = {
+      {"Он родился в небольшом городе на берегу реки, где его отец служил",
+       "учителем в гимназии и писал стихи. Детство прошло тихо и спокойно, в", "саду за домом."},
+      {"Γεννήθηκε σε μια μικρή πόλη στην όχθη του ποταμού, όπου ο πατέρας του",
+       "ήταν δάσκαλος και έγραφε ποιήματα. Μετά άρχισε ο πόλεμος."},
+      {"उसका जन्म नदी के किनारे एक छोटे शहर में हुआ था, जहाँ उसके पिता अध्यापक", "थे और कविताएँ लिखते थे। फिर युद्ध शुरू हुआ।"}};
+  for (const Lines& lines : wrapped) {
+    std::string text, whole;
+    for (const std::string& line : lines) {
+      text += line + "\n";
+      whole += (whole.empty() ? "" : " ") + line;
+    }
+    CAPTURE(text);
+    CHECK(prose_lines(text) == prose_lines(whole));
+    CHECK(prose_lines(text).size() >= 2);
+  }
+  // Ideographs are joined without a space; Hangul has spaces.
+  CHECK(prose_lines("彼は川のほとりの小さな町に生まれ、父は学校の教\n師だった。そして戦争が始まった。\n") ==
+        prose_lines("彼は川のほとりの小さな町に生まれ、父は学校の教師だった。そして戦争が始まった。"));
+  CHECK(prose_lines("그는 강가의 작은 마을에서\n태어났다.\n") == prose_lines("그는 강가의 작은 마을에서 태어났다."));
+}
+
+TEST_CASE("A word that no program can wrap does not cut its paragraph", "[unit][splitter]") {
+  const std::string address = "https://www.example.com/" + std::string(120, 'x');
+  CHECK(prose_lines("See the page\n" + address + "\nfor the photographs.\n") ==
+        prose_lines("See the page " + address + " for the photographs."));
+  CHECK(prose_lines("See the page at " + address + ":\nit has the photographs.\n") ==
+        prose_lines("See the page at " + address + ": it has the photographs."));
+}
+
 TEST_CASE("Growing indentation begins a paragraph", "[unit][splitter]") {
   CHECK(prose_lines("  He went\nhome\n  She stayed\nthere\n") == Lines{"He went home", "She stayed there", ""});
 }
 
 TEST_CASE("Text with one paragraph per line is not joined", "[unit][splitter]") {
-  const std::string long_line = std::string(130, 'x') + ".";
+  std::string long_line = "x";
+  for (int i = 0; i < 40; ++i) long_line += " xxx";
+  long_line += ".";
   CHECK(prose_lines("Heading\n" + long_line + "\nAnother heading\n") ==
         Lines{"Heading", long_line, "Another heading", ""});
 }
@@ -123,6 +195,13 @@ TEST_CASE("Hostile text takes linear time", "[unit][splitter]") {
   CHECK(split_sentences(repeat("\u201c.\" ")).size() > 0);
   CHECK(split_sentences(repeat("\u3002\u300d")).size() == count);
   CHECK(split_sentences(repeat("1. A! ")).size() == count);
+  CHECK(split_sentences(repeat("der 5. Tag ")).size() == 1);
+  CHECK(split_sentences(repeat("das 5. Der ")).size() == count + 1);
+  CHECK(split_sentences(repeat("1. 2. der ")).size() > 0);
+  CHECK(split_sentences(repeat("się r. Xy ")).size() > 1);
+  CHECK(split_sentences(repeat("και το; Να ")).size() == count + 1);
+  CHECK(split_sentences(repeat("α;")).size() == 1);
+  CHECK(split_sentences("der und die " + repeat("x5. Wort ")).size() > 1);
   CHECK(split_sentences("\u3042" + repeat("\u3002") + "\u300d\u3068\u8a00\u3063\u305f\u3002").size() == 1);
 }
 

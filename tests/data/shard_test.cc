@@ -7,6 +7,7 @@
 
 #include "data/io/error.h"
 #include "tests/support/example_data.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -15,8 +16,8 @@ namespace {
 using testing::Contains;
 using testing::made_up_example;
 using testing::TemporaryDirectory;
-using testing::write_bytes;
 using testing::write_made_up_shard;
+using testing::write_text;
 
 /// Opens a shard, reads every row and verifies it, as a program does with an untrusted shard.
 void read_all(const std::string& path) {
@@ -93,7 +94,7 @@ TEST_CASE("Several shards and a directory are one set of examples", "[unit][shar
   write_made_up_shard(directory.path("b.shard"), 10, 5);
   write_made_up_shard(directory.path("a.shard"), 0, 10);
   write_made_up_shard(directory.path("c.shard"), 15, 1);
-  write_bytes(directory.path("README"), "not a shard");
+  write_text(directory.path("README"), "not a shard");
   const PretrainingShards shards({directory.path()});
   REQUIRE(shards.size() == 16);
   for (int64_t i = 0; i < 16; ++i) CHECK(shards.example(i) == made_up_example(i));
@@ -156,7 +157,7 @@ TEST_CASE("Every flipped bit and every truncation of a shard is found, and named
   REQUIRE_NOTHROW(read_all(path));
   int64_t silent = 0, unnamed = 0;
   const auto try_bytes = [&](const std::string& bytes) {
-    write_bytes(damaged, bytes);
+    write_text(damaged, bytes);
     try {
       read_all(damaged);
       ++silent;
@@ -181,7 +182,7 @@ TEST_CASE("A damaged row is found when it is read, not only by verify", "[unit][
   write_made_up_shard(path, 0, 50);
   std::string bytes = read_file(path);
   bytes[128 + 12] = static_cast<char>(bytes[128 + 12] ^ 1);  // the first id of the first row
-  write_bytes(path, bytes);
+  write_text(path, bytes);
   const PretrainingShards shards({path});
   CHECK_THROWS_WITH(shards.row(0), Contains(path + ": byte 128: row 0"));
   CHECK_NOTHROW(shards.row(1));
@@ -204,7 +205,7 @@ TEST_CASE("A file made to deceive, with checksums that match, does not crash the
   int64_t tried = 0;
   const auto try_bytes = [&](std::string bytes) {
     put(bytes, 120, digest(bytes, 0, 120));
-    write_bytes(path, bytes);
+    write_text(path, bytes);
     try {
       read_all(path);
     } catch (const DataError&) {

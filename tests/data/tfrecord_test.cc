@@ -8,6 +8,7 @@
 #include "data/io/error.h"
 #include "tests/support/example_data.h"
 #include "tests/support/example_golden.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -17,7 +18,7 @@ using testing::Contains;
 using testing::ExampleGolden;
 using testing::read_examples;
 using testing::TemporaryDirectory;
-using testing::write_bytes;
+using testing::write_text;
 
 /// A TFRecord of one record with the right checksums.
 void write_record(const std::string& path, const std::string& record) {
@@ -95,7 +96,7 @@ TEST_CASE("No changed byte of a TFRecord changes an example, and every cut is no
     for (size_t i = 0; i < bytes.size(); ++i) {
       std::string damaged = bytes;
       damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
-      write_bytes(path, damaged);
+      write_text(path, damaged);
       INFO("byte " << i);
       try {
         const auto read = read_examples(path);
@@ -106,17 +107,17 @@ TEST_CASE("No changed byte of a TFRecord changes an example, and every cut is no
     }
     CHECK(refused + (path.ends_with(".gz") ? 12 : 0) >= bytes.size());
     for (const size_t size : {size_t{1}, size_t{11}, bytes.size() / 4 + 5, bytes.size() - 1}) {
-      write_bytes(path, bytes.substr(0, size));
+      write_text(path, bytes.substr(0, size));
       CHECK_THROWS_AS(read_examples(path), DataError);
     }
   }
   const std::string path = golden.file("plain.tfrecord");
   std::string bytes = read_file(path);
   bytes[bytes.size() - 40] = 'x';
-  write_bytes(path, bytes);
+  write_text(path, bytes);
   CHECK_THAT(reading_error(path), Contains(path + ": byte ") && Contains("record 3: its checksum does not match"));
   bytes.resize(bytes.size() - 50);
-  write_bytes(path, bytes);
+  write_text(path, bytes);
   CHECK_THAT(reading_error(path), Contains("record 3: the file ends inside of it"));
 }
 
@@ -124,11 +125,11 @@ TEST_CASE("gzip of several members is read as one file, and what follows gzip is
   const TemporaryDirectory directory;
   const ExampleGolden golden(testing::golden("example_files.json"), directory.path());
   const std::string path = golden.file("packed.tfrecord.gz"), bytes = read_file(path);
-  write_bytes(path, bytes + bytes);
+  write_text(path, bytes + bytes);
   CHECK(read_examples(path).size() == 2 * golden.examples().size());
-  write_bytes(path, bytes + "garbage");
+  write_text(path, bytes + "garbage");
   CHECK_THAT(reading_error(path), Contains("damaged gzip"));
-  write_bytes(path, bytes.substr(0, bytes.size() - 8));
+  write_text(path, bytes.substr(0, bytes.size() - 8));
   CHECK_THAT(reading_error(path), Contains("the gzip file is cut off"));
 }
 
@@ -205,9 +206,9 @@ TEST_CASE("A TFRecord holds no example that exceeds its lengths, and files need 
 
 TEST_CASE("A file that is no file of examples is refused by name", "[unit][tfrecord]") {
   const TemporaryDirectory directory;
-  write_bytes(directory.path("a.tfrecord"), "Once upon a time there was a text.");
+  write_text(directory.path("a.tfrecord"), "Once upon a time there was a text.");
   CHECK_THAT(reading_error(directory.path("a.tfrecord")), Contains("no file of examples"));
-  write_bytes(directory.path("empty"), "");
+  write_text(directory.path("empty"), "");
   CHECK_THAT(reading_error(directory.path("empty")), Contains("the file is empty"));
   CHECK_THROWS_AS(open_examples(directory.path("absent")), InputMissing);
 }
@@ -222,7 +223,7 @@ TEST_CASE("A directory stands for its files of examples, and an absent one of a 
   CHECK(example_files(directory.path()).front() == directory.path("00000-of-00003.shard"));
   CHECK(PretrainingShards({directory.path()}).size() == 6);
   put("other.shard");
-  write_bytes(directory.path("notes.txt"), "not examples");
+  write_text(directory.path("notes.txt"), "not examples");
   CHECK(example_files(directory.path()).size() == 4);
   std::filesystem::remove(directory.path("00001-of-00003.shard"));
   CHECK_THROWS_AS(example_files(directory.path()), InputMissing);

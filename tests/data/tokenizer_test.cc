@@ -91,6 +91,10 @@ TEST_CASE("A vocabulary that does not fit the case of the text, or repeats token
       cased[0] ==
       "v.txt: 2 tokens have capital letters, the first is \"The\" of line 7; text in lower case never becomes these. A "
       "cased vocabulary needs do_lower_case false (--cased)");
+  const Tokens signs = warnings({"\u0939", "\u0928"}, true);  // Devanagari
+  REQUIRE(signs.size() == 1);
+  CHECK_THAT(signs[0], Contains("v.txt: 2 tokens are of Devanagari") && Contains("strip_accents false"));
+  CHECK(warnings({"\u0939", "\u093F"}, false).empty());
   const Tokens uncased = warnings({"the", "##s"}, false);
   REQUIRE(uncased.size() == 1);
   CHECK_THAT(uncased[0], Contains("v.txt: no token has a capital letter, so that words with one become [UNK]"));
@@ -228,6 +232,7 @@ TEST_CASE("Vocabulary errors say what is missing and where", "[unit]") {
                     Contains("vocab.txt: 4 tokens, without [CLS] [MASK]"));
   CHECK_THROWS_WITH(Vocabulary::load(file("[PAD]\na\xFF\n")), Contains("vocab.txt: line 2: the token is not UTF-8"));
   CHECK_THROWS_AS(Vocabulary::load(directory.path("absent.txt")), InputMissing);
+  CHECK(Vocabulary::load(file("\xEF\xBB\xBF[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")).find("[PAD]") == 0);
   const Vocabulary vocabulary = Vocabulary::load(file("[PAD]\r\n[UNK] \n[CLS]\n\u3000[SEP]\n[MASK]\n\na\nb\na"));
   CHECK(vocabulary.size() == 9);
   CHECK(vocabulary.token(5).empty());

@@ -16,17 +16,17 @@ namespace {
 /// Linear time is a second at most, also under a sanitizer on a busy machine; quadratic time is many minutes.
 constexpr std::chrono::seconds kFarFromQuadratic{60};
 
-std::string prose(std::string_view text) {
+std::string prose(std::string_view text, std::string_view language = {}) {
   static const WikiNamespaces namespaces;
-  return wikitext_to_prose(text, "Title", namespaces);
+  return wikitext_to_prose(text, "Title", namespaces, language);
 }
 
 using Cases = std::vector<std::pair<std::string, std::string>>;
 
-void check(const Cases& cases) {
+void check(const Cases& cases, std::string_view language = {}) {
   for (const auto& [markup, want] : cases) {
     CAPTURE(markup);
-    CHECK(prose(markup) == (want.empty() ? want : want + "\n"));
+    CHECK(prose(markup, language) == (want.empty() ? want : want + "\n"));
   }
 }
 
@@ -158,6 +158,9 @@ TEST_CASE("tags and elements of extensions", "[unit][wikitext]") {
   check({
       {"A<ref>b</ref> c<ref name=\"d\" /> e<ref name=f>{{g}}</ref>.", "A c e."},
       {"A <!-- b\n\nc -->d.\n<!-- e -->\nF.", "A d. F."},
+      {"Links are <nowiki>[[x|y]]</nowiki> and <nowiki>{{z}}</nowiki>, bold is <nowiki>&lt;b&gt;</nowiki>.",
+       "Links are [[x|y]] and {{z}}, bold is <b>."},
+      {"It is <nowiki>&amp;lt;</nowiki> and <nowiki><br></nowiki> there.", "It is &lt; and <br> there."},
       {"Use <nowiki>[x] ''y''</nowiki> and <code>z</code>, H<sub>2</sub>O<br/>too.", "Use [x] y and z, H2O too."},
       {"So <math>E = mc</math> and <math>\\frac{a}{b}</math> hold.", "So E = mc and hold."},
       {"<gallery>\nFile:a.jpg|b\n</gallery>\n<syntaxhighlight lang=\"c\">\nint a;\n</syntaxhighlight>\nThe end is "
@@ -166,7 +169,9 @@ TEST_CASE("tags and elements of extensions", "[unit][wikitext]") {
       {"A text.<blockquote>A quotation in it.</blockquote>More of it.", "A text.\nA quotation in it.\nMore of it."},
       {"3 < 5 and 7 > 2 and <foo> is text.", "3 < 5 and 7 > 2 and <foo> is text."},
       {"A &lt;ref&gt;b&lt;/ref&gt; c&nbsp;d &amp;nbsp; &amp;amp; &eacute;&#233;&#xE9; &bogus; e.",
-       "A b c d & ééé &bogus; e."},
+       "A <ref>b</ref> c d & ééé &bogus; e."},
+      {"Bold is &lt;b&gt; or &#60;b>, a link &#91;&#91;x|y&#93;&#93; and &lbrace;&lbrace;z}} too.",
+       "Bold is <b> or <b>, a link [[x|y]] and {{z too."},
       {"__NOTOC__A text __FORCETOC__here __init__.", "A text here __init__."},
   });
 }
@@ -194,9 +199,10 @@ TEST_CASE("text behind a template or a file that leaves nothing is no list", "[u
 }
 
 TEST_CASE("templates of ordinals, centuries, names and signs", "[unit][wikitext]") {
+  check({{"Le 1{{er}} mai du XX{{e}} siècle, au {{s-|XIX}} et au {{s-|XVIII|e}} ou au {{-s|II}} ici.",
+          "Le 1er mai du XXe siècle, au XIXe siècle et au XVIIIe siècle ou au IIe siècle av. J.-C. ici."}},
+        "fr");
   check({
-      {"Le 1{{er}} mai du XX{{e}} siècle, au {{s-|XIX}} et au {{s-|XVIII|e}} ou au {{-s|II}} ici.",
-       "Le 1er mai du XXe siècle, au XIXe siècle et au XVIIIe siècle ou au IIe siècle av. J.-C. ici."},
       {"{{Mme|Curie}} et {{n°|5}} à {{heure|18|30}} et {{nombre|5|kg}}.", "Mme Curie et n° 5 à 18 h 30 et 5 kg."},
       {"The {{script|Copt|Ⲁ}}, {{INS|Vikrant}}, {{height|ft=6|in=2}}, {{gaps|5|000}} of it.",
        "The Ⲁ, INS Vikrant, 6 ft 2 in, 5000 of it."},
@@ -240,7 +246,7 @@ TEST_CASE("other languages: names of namespaces, variants, marks", "[unit][wikit
        "北京（Beijing）是计算机城市。"},
       {"[[ファイル:T.jpg|thumb|東京]]\n'''東京'''は首都で\n'''ある'''。\n[[カテゴリ:日本]]", "東京は首都である。"},
       {"[[ملف:C.jpg|تصغير|[[القاهرة]]]]\n'''القاهرة''' ({{إنج|Cairo}}، عاصمة) مدينة.[[تصنيف:مدن]]",
-       "القاهرة (عاصمة) مدينة."},
+       "القاهرة (Cairo، عاصمة) مدينة."},
       {"[[चित्र:D.jpg|अंगूठाकार|[[लाल किला]]]]\n'''दिल्ली''' [[भारत]] की राजधानी है।[[श्रेणी:शहर]]",
        "दिल्ली भारत की राजधानी है।"},
       {"[[Файл:М.jpg|мини]][[файл:М.jpg]]Москва — столица.[[КАТЕГОРИЯ:Москва]]", "Москва — столица."},
@@ -277,7 +283,7 @@ TEST_CASE("any bytes give valid UTF-8 without markup", "[unit][wikitext]") {
       "=",       "==",      "\xFF", "\xC3", "\xE4\xB8", "\xFD'",     "é",    "中",  "a",       " ",          "(",
       ")",       ",",       "*",    "__",   "<nowiki>", "</nowiki>", "<!--", "-->", "thumb|",  "Category:",  "[[File:",
       "<table>", "</table>"};
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 6000; ++round) {
     std::string text;
     for (int i = 0; i < 40; ++i) {
       state = state * 6364136223846793005U + 1442695040888963407U;
@@ -286,6 +292,7 @@ TEST_CASE("any bytes give valid UTF-8 without markup", "[unit][wikitext]") {
     const std::string result = prose(text);
     CAPTURE(text, result);
     REQUIRE(count_invalid_utf8(result) == 0);
+    if (text.find("<nowiki>") != std::string::npos) continue;  // what it encloses is text
     for (const char* sign : {"{{", "}}", "[[", "]]", "{|", "|}", "'''", "</", "<ref", "http://", "thumb|", "&lt;"})
       REQUIRE(result.find(sign) == std::string::npos);
   }

@@ -83,7 +83,7 @@ void check_reductions(const ProcessGroupPtr& group, c10::Device device) {
     for (const bool owned : {false, true}) {
       INFO(compression << (owned ? ", with owners" : ""));
       const DataParallelOptions options{.bucket_bytes = 200,
-                                        .compression = parse_gradient_compression(compression),
+                                        .compression = value_named<GradientCompression>(compression).value(),
                                         .owners = owned ? owners : std::vector<int>{}};
       const Tensors got = reduce(group, device, options), on_cpu = reduce(group, c10::kCPU, options);
       const double rounded = testing::kBFloat16.relative / testing::kFloat.relative * size;  // rounded at every hop

@@ -20,6 +20,7 @@
 #include "app/distributed/collective_monitor.h"
 #include "app/distributed/rounds.h"
 #include "app/distributed/store_waits.h"
+#include "tests/places.h"
 #include "tests/support/rank_processes.h"
 // The last include: it includes Catch2.
 #include "tests/support/launcher_testing.h"

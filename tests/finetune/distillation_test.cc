@@ -301,7 +301,7 @@ TEST_CASE("With the mean over items, each loss is that of the large batch", "[un
   config.distillation.teacher = config.run_directory;
   config.optimizer.lr = 0;
   const auto losses_of = [&](const std::string& average, int64_t micro_batch_size) {
-    config.optimizer.average = average;
+    config.optimizer.average = value_named<GradientAverage>(average).value();
     config.micro_batch_size = micro_batch_size;
     config.run_directory = directory.path(average + "-" + std::to_string(micro_batch_size));
     REQUIRE(finetune(config, false) == kOk);
@@ -327,7 +327,7 @@ TEST_CASE("Every kind of task learns from a teacher, in every precision", "[unit
     config.distillation.teacher = config.run_directory;
     for (const char* precision : {"fp32", "bf16", "bf16-weights"}) {
       CAPTURE(precision);
-      config.precision = precision;
+      config.precision = value_named<Precision>(precision).value();
       config.run_directory = directory.path(std::string(task) + "-" + precision);
       REQUIRE(finetune(config, false) == kOk);
       for (const char* name : {"labels_loss", "logits_loss", "hidden_loss", "attention_loss", "value_loss"}) {
@@ -387,9 +387,9 @@ TEST_CASE("A teacher that does not fit is refused with both names", "[unit][fine
                                                           Contains("a vocabulary of 64 tokens") &&
                                                           Contains("initial_checkpoint " + config.initial_checkpoint));
   config = good;
-  config.data.task.labels = {"small", "large"};
+  config.data.task.labels = {"small", "large", "tiny"};
   CHECK_THAT(finetuning_refusal<ConfigError>(config),
-             Contains("has the labels large, small, and the student small, large"));
+             Contains("has the 2 classes large, small; expected the 3 classes small, large, tiny"));
   config = tiny_task_of("text-regression", directory);
   config.distillation.teacher = good.distillation.teacher;
   CHECK_THAT(finetuning_refusal<ConfigError>(config),

@@ -135,7 +135,7 @@ TEST_CASE("layer_lr_decay scales the first update of each layer", "[unit][finetu
   config.optimizer.lr = 1e-3;
   config.optimizer.weight_decay = 0;
   config.optimizer.layer_lr_decay = 0.5;
-  config.schedule.type = "constant";
+  config.schedule.type = ScheduleType::kConstant;
   config.schedule.warmup_proportion = 0;
   REQUIRE(finetune(config, false) == kOk);
   const Checkpoint before = load_checkpoint(config.initial_checkpoint),
@@ -156,7 +156,7 @@ TEST_CASE("The loss of an evaluation is a number if a batch has only classes of 
   const TemporaryDirectory directory;
   FinetuneConfig config = tiny_task(directory, "run");
   config.max_steps = 1;
-  config.class_weights = "balanced";
+  config.class_weights = ClassWeights::kBalanced;
   config.data.task.labels = {"large", "none", "small"};  // no training example is "none"
   config.data.dev_file = directory.path("none.csv");
   std::ofstream table(config.data.dev_file);
@@ -355,8 +355,8 @@ TEST_CASE("The figures of several seeds are those of statistics", "[unit][finetu
   const std::vector<SeedResult> results = {{1, {{"accuracy", 0.5}, {"accuracy_mismatched", 0.25}, {"loss", 3}}},
                                            {2, {{"accuracy", 0.75}, {"accuracy_mismatched", 0.25}, {"loss", 4}}},
                                            {4, {{"accuracy", 1}, {"accuracy_mismatched", 0.25}, {"f1", 1}}}};
-  const auto json = nlohmann::json::parse(series_json(results, {"accuracy", "f1"}));
-  CHECK(json == nlohmann::json::parse(R"({"seeds": [1, 2, 4],
+  const auto series = nlohmann::json::parse(series_json(results, {"accuracy", "f1"}));
+  CHECK(series == nlohmann::json::parse(R"({"seeds": [1, 2, 4],
     "accuracy": {"values": [0.5, 0.75, 1.0], "mean": 0.75, "std": 0.25},
     "accuracy_mismatched": {"values": [0.25, 0.25, 0.25], "mean": 0.25, "std": 0.0}})"));
   CHECK(series_table(results, {"accuracy"}) ==
@@ -416,7 +416,7 @@ TEST_CASE("A configuration that does not fit the model or the table is refused w
   CHECK_THAT(finetuning_refusal<InputMissing>(config), Contains("initial_checkpoint: ") && Contains("nowhere"));
   config = good;
   config.task = "text-regression";
-  config.class_weights = "balanced";
+  config.class_weights = ClassWeights::kBalanced;
   config.data.task.label_column = "sentence";
   CHECK_FALSE(finetuning_refusal<DataError>(config).empty());  // texts are no numbers
 }

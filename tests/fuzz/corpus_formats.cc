@@ -5,6 +5,7 @@
 #include "data/wikitext/extract_dump.h"
 #include "tests/support/corpus_testing.h"
 #include "tests/support/packed_text.h"
+#include "tests/support/text_file.h"
 
 namespace bert::testing {
 namespace {

@@ -8,6 +8,7 @@
 #include "data/io/files.h"
 #include "tests/support/hex.h"
 #include "tests/support/tensor_bundle.h"
+#include "tests/support/text_file.h"
 #include "tests/support/torch_checkpoint.h"
 
 namespace bert::testing {
@@ -37,7 +38,7 @@ std::string contents(const std::string& path) {
 /// refused if all that is read was written so.
 Format pytorch(const std::string& name, bool sealed, const std::string& bytes, const std::string& directory) {
   const std::string valid = directory + "/valid.pt";
-  write_bytes(valid, bytes);
+  write_text(valid, bytes);
   const std::string written = contents(valid);
   return format_of_files(name, sealed, directory, {{"model.pt", bytes}}, [=](const std::string& place) {
     const std::string path = place + "/model.pt";

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "tests/places.h"
 #include "tests/testing.h"
 
 namespace bert {

@@ -10,14 +10,16 @@ namespace {
 using testing::Contains;
 
 TEST_CASE("An export's config.json has the model's sizes and the tokenizer's settings, and gives them back", "[unit]") {
-  const ModelDescription written = {
-      .config = {.vocab_size = 10, .hidden_act = "gelu", .hidden_dropout_prob = 0.25, .layer_norm_eps = 1e-6},
-      .objective = Objective::kMlm,
-      .tokenizer = {.do_lower_case = false,
-                    .strip_accents = true,
-                    .tokenize_chinese_chars = false,
-                    .max_input_chars_per_word = 100,
-                    .match_special_tokens = true}};
+  const ModelDescription written = {.config = {.vocab_size = 10,
+                                               .hidden_act = Activation::kGelu,
+                                               .hidden_dropout_prob = 0.25,
+                                               .layer_norm_eps = 1e-6},
+                                    .objective = Objective::kMlm,
+                                    .tokenizer = {.do_lower_case = false,
+                                                  .strip_accents = true,
+                                                  .tokenize_chinese_chars = false,
+                                                  .max_input_chars_per_word = 100,
+                                                  .match_special_tokens = true}};
   const std::string text = write_export_config(written, "");
   CHECK_THAT(text, Contains("{\n  \"vocab_size\": 10,\n  \"hidden_size\": 768,\n"));
   CHECK_THAT(text, Contains("\"hidden_act\": \"gelu\""));

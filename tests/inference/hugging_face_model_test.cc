@@ -89,7 +89,7 @@ TEST_CASE("A model of transformers gives its logits here, and exported", "[golde
   CHECK(mismatch(output.nsp_logits.flatten(), want_nsp, kFloat) == "");
   // The negative twin: the other form of GELU is another model.
   BertConfig other = pretrained.model.config;
-  other.hidden_act = "gelu_new";
+  other.hidden_act = Activation::kGeluNew;
   BertForPreTraining twin(other);
   load_state_dict(*twin, pretrained.weights);
   twin->eval();

@@ -27,7 +27,7 @@ ForeignCheckpoint empty_checkpoint() {
 
 ForeignCheckpoint taken(std::vector<TensorSource> tensors) {
   ForeignCheckpoint checkpoint = empty_checkpoint();
-  take_tensors(checkpoint, std::move(tensors));
+  take_all(checkpoint, std::move(tensors), {});
   return checkpoint;
 }
 
@@ -42,6 +42,55 @@ std::vector<float> values(const TensorSource& tensor) {
   std::vector<float> result(bytes.size() / sizeof(float));
   std::memcpy(result.data(), bytes.data(), bytes.size());
   return result;
+}
+
+TEST_CASE("The prefixes of wrappers go, and others are named", "[unit][interop]") {
+  const auto prefixed = [](const std::string& prefix) {
+    std::vector<TensorSource> tensors = small_bert_tensors();
+    for (TensorSource& tensor : tensors) tensor.name = prefix + tensor.name;
+    return tensors;
+  };
+  for (const char* prefix : {"module.", "_orig_mod.", "model.", "module._orig_mod."}) {
+    CAPTURE(prefix);
+    CHECK(taken(prefixed(prefix)).report.plain());
+  }
+  CHECK_THROWS_WITH(taken(prefixed("encoder_q.")),
+                    Contains("dir: the names of its tensors begin with encoder_q., as in "
+                             "encoder_q.bert.embeddings.word_embeddings.weight"));
+}
+
+TEST_CASE("The head of a task is found by its tensors, under the names of Google too", "[unit][interop]") {
+  const auto with_head = [](const std::string& weight, const std::string& bias, int64_t rows,
+                            std::vector<TensorSource> tensors, std::vector<std::string> labels = {}) {
+    tensors.push_back(counting_tensor(weight, {rows, 4}, 0));
+    tensors.push_back(counting_tensor(bias, {rows}, 0));
+    ForeignCheckpoint checkpoint = empty_checkpoint();
+    checkpoint.model.labels = std::move(labels);
+    take_all(checkpoint, tensors, {.trust = false, .config = {}, .task_head = true});
+    return checkpoint;
+  };
+  using Labels = std::vector<std::string>;
+  const ForeignCheckpoint classes = with_head("output_weights", "output_bias", 3, small_bert_tensors());
+  CHECK(classes.model.task == "text-classification");
+  CHECK(classes.model.labels == Labels{"LABEL_0", "LABEL_1", "LABEL_2"});
+  CHECK_FALSE(classes.model.multi_label);
+  CHECK(classes.tensors.back().name == "classifier.bias");
+  // run_squad.py's variable cls/squad/output_weights, as read_google() names it.
+  const ForeignCheckpoint answers = with_head("cls.squad.weight", "cls.squad.bias", 2, small_bert_tensors());
+  CHECK(answers.model.task == "squad-v1");
+  CHECK(answers.tensors.back().name == "qa_outputs.bias");
+  CHECK(answers.model.labels.empty());
+  const ForeignCheckpoint words =
+      with_head("classifier.weight", "classifier.bias", 2, small_bert_tensors(), {"O", "B-LOC"});
+  CHECK(words.model.task == "ner");
+  std::vector<TensorSource> encoder = without("bert.pooler");
+  std::erase_if(encoder, [](const TensorSource& tensor) { return tensor.name.starts_with("cls."); });
+  CHECK(with_head("classifier.weight", "classifier.bias", 2, encoder).model.task == "ner");
+  // One output without a problem_type: the logit of a yes, as in transformers' pipeline.
+  CHECK(with_head("classifier.weight", "classifier.bias", 1, small_bert_tensors()).model.multi_label);
+  CHECK_THROWS_WITH(with_head("classifier.weight", "classifier.bias", 2, small_bert_tensors(), {"a", "b", "c"}),
+                    Contains("dir: the head of task text-classification has 2 outputs; expected 3, as the labels say"));
+  CHECK(with_head("other.weight", "other.bias", 2, small_bert_tensors()).model.task.empty());
 }
 
 TEST_CASE("Tensors with old names, in any order, become those of BertForPreTraining", "[unit][interop]") {
@@ -158,8 +207,7 @@ TEST_CASE("Missing, doubled and misshapen tensors are named", "[unit][interop]")
   CHECK_THROWS_WITH(taken(without("bert.pooler.")), Contains("has cls.seq_relationship without bert.pooler"));
   std::vector<TensorSource> tensors = small_bert_tensors();
   tensors.push_back(counting_tensor("embeddings.LayerNorm.gamma", {4}, 0));
-  CHECK_THROWS_WITH(taken(tensors), Contains("is there twice, also under another name of "
-                                             "bert.embeddings.LayerNorm.weight"));
+  CHECK_THROWS_WITH(taken(tensors), Contains("is there twice, also under another name; expected one value"));
   tensors = small_bert_tensors();
   tensor_named(tensors, "bert.pooler.dense.bias").shape = {2, 2};
   CHECK_THROWS_WITH(taken(tensors), Contains("bert.pooler.dense.bias: has shape [2, 2]; expected [4]"));

@@ -9,6 +9,7 @@
 #include "data/io/error.h"
 #include "tests/support/google_checkpoint.h"
 #include "tests/support/tensor_values.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -44,7 +45,7 @@ TEST_CASE("Google's variables become the parameters of transformers, kernels tra
     CHECK(read.model.objective == Objective::kNsp);
     CHECK(read.model.vocabulary.size() == 10);
     CHECK(read.model.config.hidden_size == 4);
-    CHECK(read.model.config.hidden_act == "gelu_new");  // modeling.py's gelu() is the tanh form
+    CHECK(read.model.config.hidden_act == Activation::kGeluNew);  // modeling.py's gelu() is the tanh form
     CHECK(read.model.tokenizer.do_lower_case);
     CHECK(read.model.tokenizer.max_input_chars_per_word == 200);
   }
@@ -63,7 +64,7 @@ TEST_CASE("A Google checkpoint without an encoder's variable, or with more than 
   std::map<std::string, BundleSource> tensors = google_variables();
   tensors["output_weights"] = {{2, 4}, std::string(32, '\0')};
   write_google(directory, tensors);
-  CHECK(read_google(directory.path()).report.unexpected == std::vector<std::string>{"output_weights"});
+  CHECK(read_google(directory.path()).report.unexpected == std::vector<std::string>{"classifier.weight"});
   tensors.erase("bert/encoder/layer_1/output/dense/kernel");
   write_google(directory, tensors);
   CHECK_THROWS_WITH(read_google(directory.path()), Contains("bert.encoder.layer.1.output.dense.weight"));
@@ -71,14 +72,14 @@ TEST_CASE("A Google checkpoint without an encoder's variable, or with more than 
   std::string data = testing::tensor_bundle(google_variables()).data;
   write_google(directory, google_variables());
   data[100] = static_cast<char>(data[100] ^ 1);
-  testing::write_bytes(directory.path("bert_model.ckpt.data-00000-of-00001"), data);
+  testing::write_text(directory.path("bert_model.ckpt.data-00000-of-00001"), data);
   CHECK_THROWS_WITH(read_google(directory.path()), Contains("the checksum of ") && Contains(" does not match"));
 
   std::filesystem::remove(directory.path("bert_config.json"));
   CHECK_THROWS_WITH(read_google(directory.path()),
                     Contains("neither bert_config.json nor config.json") && Contains("--config"));
   CHECK_THROWS_AS(read_google(directory.path()), InputMissing);
-  testing::write_bytes(directory.path("other.json"), kSmallBertConfig);
+  testing::write_text(directory.path("other.json"), kSmallBertConfig);
   CHECK_THROWS_AS(read_google(directory.path(), {.trust = false, .config = directory.path("other.json")}),
                   DataError);  // the damaged data
   CHECK_FALSE(is_google(directory.path("vocab.txt")));

@@ -9,6 +9,7 @@
 #include "data/io/error.h"
 #include "tests/support/google_checkpoint.h"
 #include "tests/support/nvidia_checkpoint.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -25,11 +26,11 @@ TEST_CASE("NVIDIA's checkpoint becomes the parameters of transformers, without p
           "[unit][interop]") {
   const testing::TemporaryDirectory directory;
   const std::string path = directory.path("ckpt_8601.pt");
-  testing::write_bytes(path, torch_archive_of(nvidia_tensors()));
+  testing::write_text(path, torch_archive_of(nvidia_tensors()));
   CHECK(is_torch_file(path));
   CHECK_THROWS_WITH(read_nvidia(path, {.trust = true, .config = {}}),
                     Contains("neither bert_config.json nor config.json"));
-  testing::write_bytes(directory.path("large.json"), kSmallBertConfig);
+  testing::write_text(directory.path("large.json"), kSmallBertConfig);
   const ForeignCheckpoint read = read_nvidia(path, {.trust = true, .config = directory.path("large.json")});
   const std::vector<TensorSource> want = testing::small_bert_tensors();
   REQUIRE(read.tensors.size() == want.size());
@@ -40,7 +41,8 @@ TEST_CASE("NVIDIA's checkpoint becomes the parameters of transformers, without p
     if (want[i].name != "cls.predictions.bias" && i > 0) CHECK(read.tensors[i].bytes() == want[i].bytes());
   }
   CHECK(read.tensors[0].bytes() == testing::counting_tensor("", {10, 4}, 0).bytes());
-  CHECK(read.model.config.hidden_act == "gelu_new");  // LinearActivation's gelu is F.gelu(x, approximate=True)
+  CHECK(read.model.config.hidden_act ==
+        Activation::kGeluNew);  // LinearActivation's gelu is F.gelu(x, approximate=True)
   CHECK(read.model.vocabulary.empty());
   CHECK(read.report.missing.empty());
   CHECK(read.report.unexpected.empty());
@@ -51,27 +53,27 @@ TEST_CASE("NVIDIA's checkpoint becomes the parameters of transformers, without p
 TEST_CASE("A pickle is read only if the user trusts its source", "[unit][interop]") {
   const testing::TemporaryDirectory directory;
   const std::string bin = directory.path("pytorch_model.bin");
-  testing::write_bytes(bin, torch_archive_of(testing::small_bert_tensors()));
-  testing::write_bytes(directory.path("config.json"), kSmallBertConfig);
+  testing::write_text(bin, torch_archive_of(testing::small_bert_tensors()));
+  testing::write_text(directory.path("config.json"), kSmallBertConfig);
   CHECK_THROWS_AS(read_nvidia(bin, {}), RefusedError);
   CHECK_THROWS_WITH(read_hugging_face(directory.path()),
                     Contains("pytorch_model.bin: is a pickle") && Contains("--trust"));
   CHECK_THROWS_AS(read_hugging_face(directory.path()), RefusedError);
   const ForeignCheckpoint read = read_hugging_face(directory.path(), {.trust = true, .config = {}});
   CHECK(read.report.loaded.size() == 46);
-  CHECK(read.model.config.hidden_act == "gelu");  // config.json has the meaning of transformers
-  testing::write_bytes(bin, "no pickle");
+  CHECK(read.model.config.hidden_act == Activation::kGelu);  // config.json has the meaning of transformers
+  testing::write_text(bin, "no pickle");
   CHECK_THROWS_WITH(read_hugging_face(directory.path(), {.trust = true, .config = {}}),
                     Contains("is no checkpoint of PyTorch"));
 }
 
 TEST_CASE("Two names of one parameter are refused", "[unit][interop]") {
   const testing::TemporaryDirectory directory;
-  testing::write_bytes(directory.path("bert_config.json"), kSmallBertConfig);
+  testing::write_text(directory.path("bert_config.json"), kSmallBertConfig);
   std::vector<TensorSource> tensors = nvidia_tensors();
   tensors.push_back(tensors[3]);
   tensors.back().name = tensors.back().name.substr(7);  // without "module."
-  testing::write_bytes(directory.path("a.pt"), torch_archive_of(tensors));
+  testing::write_text(directory.path("a.pt"), torch_archive_of(tensors));
   CHECK_THROWS_WITH(read_nvidia(directory.path("a.pt"), {.trust = true, .config = {}}), Contains("is there twice"));
 }
 

@@ -9,6 +9,7 @@
 #include "data/io/error.h"
 #include "tests/support/hex.h"
 #include "tests/support/tensor_values.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -25,7 +26,7 @@ json bundles() { return json::parse(std::ifstream(golden("tensor_bundle.json")))
 /// Writes the files of a golden bundle. Returns the prefix.
 std::string write_bundle(const json& files, const testing::TemporaryDirectory& directory, const std::string& name) {
   for (const auto& [end, digits] : files.items())
-    testing::write_bytes(directory.path(name + "." + end), from_hex(digits.get<std::string>()));
+    testing::write_text(directory.path(name + "." + end), from_hex(digits.get<std::string>()));
   return directory.path(name);
 }
 
@@ -107,7 +108,7 @@ TEST_CASE("Every flipped bit and every cut of a TensorFlow checkpoint is found",
   for (size_t byte = 0; byte < data.size(); ++byte) {
     std::string damaged = data;
     damaged[byte] = static_cast<char>(damaged[byte] ^ 1 << (byte % 8));
-    testing::write_bytes(prefix + ".data-00000-of-00001", damaged);
+    testing::write_text(prefix + ".data-00000-of-00001", damaged);
     CHECK_THROWS_WITH(TensorBundle(prefix).verify(),
                       Contains("data-00000-of-00001: byte ") && Contains("does not match"));
   }
@@ -128,17 +129,17 @@ TEST_CASE("The prefix of a TensorFlow checkpoint is found from what users name",
   CHECK_THROWS_WITH(bundle_prefix(root), Contains("has no TensorFlow checkpoint"));
   CHECK_THROWS_AS(bundle_prefix(directory.path("none")), InputMissing);
   for (const char* name : {"model.ckpt-20.index", "model.ckpt-20.data-00000-of-00001"})
-    testing::write_bytes(directory.path(name), "x");
+    testing::write_text(directory.path(name), "x");
   const std::string twenty = directory.path("model.ckpt-20");
   for (const std::string& named : {root, twenty, twenty + ".index", twenty + ".data-00000-of-00001"})
     CHECK(std::filesystem::path(bundle_prefix(named)) == twenty);
-  testing::write_bytes(directory.path("model.ckpt-100.index"), "x");
+  testing::write_text(directory.path("model.ckpt-100.index"), "x");
   CHECK_THROWS_WITH(bundle_prefix(root), Contains("has 2 TensorFlow checkpoints") && Contains("Name one of them"));
-  testing::write_bytes(directory.path("checkpoint"),
-                       "model_checkpoint_path: \"/of/another/machine/model.ckpt-100\"\n"
-                       "all_model_checkpoint_paths: \"/of/another/machine/model.ckpt-20\"\n");
+  testing::write_text(directory.path("checkpoint"),
+                      "model_checkpoint_path: \"/of/another/machine/model.ckpt-100\"\n"
+                      "all_model_checkpoint_paths: \"/of/another/machine/model.ckpt-20\"\n");
   CHECK(std::filesystem::path(bundle_prefix(root)) == directory.path("model.ckpt-100"));
-  testing::write_bytes(directory.path("checkpoint"), "nothing\n");
+  testing::write_text(directory.path("checkpoint"), "nothing\n");
   CHECK_THROWS_WITH(bundle_prefix(root), Contains("has no line model_checkpoint_path"));
 }
 

@@ -7,6 +7,7 @@
 #include "data/io/error.h"
 #include "tests/support/hex.h"
 #include "tests/support/tensor_values.h"
+#include "tests/support/text_file.h"
 #include "tests/support/torch_archive.h"
 #include "tests/testing.h"
 
@@ -24,7 +25,7 @@ json checkpoints() { return json::parse(std::ifstream(golden("torch_checkpoints.
 /// Reads `bytes` as a file.
 TorchFile open(const std::string& bytes, const testing::TemporaryDirectory& directory) {
   const std::string path = directory.path("model.pt");
-  testing::write_bytes(path, bytes);
+  testing::write_text(path, bytes);
   return TorchFile(path);
 }
 
@@ -78,7 +79,7 @@ TEST_CASE("A file of PyTorch that is no checkpoint of tensors is refused with th
 TEST_CASE("A file of torch.save() is told from TorchScript and other files", "[unit][golden][interop]") {
   const testing::TemporaryDirectory directory;
   const auto is_one = [&](const std::string& bytes) {
-    testing::write_bytes(directory.path("x"), bytes);
+    testing::write_text(directory.path("x"), bytes);
     return is_torch_file(directory.path("x"));
   };
   const json all = checkpoints();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/places.h"
 #include "tests/testing.h"
 
 namespace bert {

@@ -14,6 +14,7 @@
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
 // Last, because it includes Catch2.
+#include "tests/places.h"
 #include "tests/support/launcher_testing.h"
 
 using namespace bert;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/system/exit_codes.h"
+#include "tests/places.h"
 #include "tests/support/creation_testing.h"
 // Last, because it includes Catch2.
 #include "tests/support/launcher_testing.h"

@@ -27,6 +27,7 @@ bool exists(const std::string& path) { return std::filesystem::exists(path); }
 Failure death(int64_t rank, int exit_code, int64_t time) {
   Failure failure;
   failure.rank = rank;
+  failure.pid = 7;
   failure.exit_code = exit_code;
   failure.signal = exit_code > 128 ? exit_code - 128 : 0;
   failure.time = time;
@@ -69,10 +70,10 @@ TEST_CASE("75 is a job's code when a rank says it and none says otherwise", "[un
     int failures = 0;
     for (const int code : row.codes) failures += verdict.take(code) ? 1 : 0;
     CHECK(verdict.result() == row.result);
-    CHECK(verdict.said() == row.said);
+    CHECK(verdict.save_result() == row.said);
     const bool consequence_first = row.codes.size() > 1 && row.codes[0] == kPeerFailure;
     CHECK(failures == (row.said.failed == 0 ? 0 : consequence_first ? 2 : 1));
-    of_job.take(verdict.said());
+    of_job.take(verdict.save_result());
     CHECK(of_job.result() == row.result);
   }
   Verdict failed(3);  // the end of a failure: ranks that are being stopped do not count
@@ -189,12 +190,22 @@ TEST_CASE("the culprit is who failed by itself, not who failed because of it", "
   };
   CHECK(cause(kPreempted) == Cause::kPreempted);
   CHECK(cause(128 + SIGKILL) == Cause::kKilled);
-  for (const int own : {1, 3, 74, 128 + SIGSEGV, 128 + SIGABRT}) CHECK(cause(own) == Cause::kOwn);
+  for (const int own : {3, 74, 128 + SIGSEGV}) CHECK(cause(own) == Cause::kOwn);
+  CHECK(cause(1, "ValueError: no such word") == Cause::kOwn);
+  CHECK(cause(128 + SIGABRT, "terminate: index out of range") == Cause::kOwn);
+  for (const int silent : {1, 128 + SIGABRT}) CHECK(cause(silent) == Cause::kSilent);
   CHECK(cause(kPeerFailure) == Cause::kConsequence);
   CHECK(cause(1, "PeerError: rank 2 does not respond") == Cause::kConsequence);
   CHECK(cause(1, "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:4242") ==
         Cause::kConsequence);
   CHECK(cause(128 + SIGABRT, "terminate: Connection reset by peer") == Cause::kConsequence);
+  for (const char* reaction :
+       {"BrokenPipeError: [Errno 32] Broken pipe",
+        "torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /worker/1",
+        "RuntimeError: Socket Timeout", "DistNetworkError: The client socket has timed out after 60000ms",
+        "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE)",
+        "Process group watchdog thread terminated with exception: NCCL error"})
+    CHECK(cause(1, reaction) == Cause::kConsequence);
   CHECK(cause(1,
               "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
               "prematurely.") == Cause::kConsequence);
@@ -202,11 +213,12 @@ TEST_CASE("the culprit is who failed by itself, not who failed because of it", "
   // signal.
   CHECK(likelier_cause(death(7, 128 + SIGKILL, 101), death(0, 1, 100)));
   CHECK(likelier_cause(death(7, 1, 101), death(0, kPeerFailure, 100)));
-  CHECK(likelier_cause(death(7, 1, 100), death(0, 128 + SIGSEGV, 101)));
+  CHECK(likelier_cause(death(0, 128 + SIGSEGV, 101), death(7, 1, 100)));
   CHECK(likelier_cause(death(7, 128 + SIGSEGV, 100), death(0, 1, 100)));
   CHECK(likelier_cause(death(0, 1, 100), death(7, 128 + SIGABRT, 100)));
   CHECK(likelier_cause(death(0, 128 + SIGABRT, 100), death(7, 1, 100)));
-  CHECK(likelier_cause(death(0, 1, 100), death(7, 2, 100)));
+  CHECK(likelier_cause(death(0, 2, 100), death(7, 2, 100)));
+  CHECK(likelier_cause(death(7, 2, 101), death(0, 1, 100)));
 }
 
 TEST_CASE("of ranks that are dead when bertrun looks, the culprit comes back", "[unit]") {

@@ -7,6 +7,7 @@
 
 #include "app/config/pretrain_config.h"
 #include "app/system/exit_codes.h"
+#include "tests/places.h"
 #include "tests/support/tiny_pretraining.h"
 // Last, because it includes Catch2.
 #include "tests/support/launcher_testing.h"

@@ -22,7 +22,7 @@ TEST_CASE("garbage, other protocols, and silence have no effect", "[unit]") {
   const Client http(host.port), zeros(host.port), half(host.port), gone(host.port), silent(host.port);
   http.send("GET / HTTP/1.1\r\nHost: here\r\nUser-Agent: some long enough text to fill the greeting\r\n\r\n");
   zeros.send(std::string(1 << 20, '\0'));
-  half.send("bertrun1");
+  half.send("\x16\x03\x01");  // the beginning of a record of TLS
   { const Client brief(host.port); }
   REQUIRE(run_until(loop, [&] { return host.turned_away("no bertrun's greeting") == 2; }));
   // An agent is admitted meanwhile.

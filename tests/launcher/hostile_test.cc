@@ -22,6 +22,7 @@
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
 #include "data/io/descriptor.h"
+#include "tests/places.h"
 #include "tests/support/wire_testing.h"
 // Last, because it includes Catch2.
 #include "tests/support/launcher_network_testing.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/system/exit_codes.h"
+#include "tests/places.h"
 #include "tests/support/rank_processes.h"
 // Last, because it includes Catch2.
 #include "tests/support/launcher_network_testing.h"

@@ -12,6 +12,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/processors.h"
+#include "tests/places.h"
 #include "tests/support/launcher_testing.h"
 
 using namespace bert;

@@ -9,6 +9,7 @@
 #include "app/launcher/settings/job_token.h"
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
+#include "tests/places.h"
 #include "tests/support/launcher_testing.h"
 
 using namespace bert;

@@ -246,10 +246,55 @@ TEST_CASE("a signal on one node reaches the ranks of all", "[unit]") {
   Fixture job(nodes(2, 2), 3);
   CHECK(job.join(0).empty());
   CHECK(job.join(1).empty());
-  job.rendezvous.interrupted(1, SIGTERM);
+  job.rendezvous.interrupted(1, SIGTERM, job.now);
   CHECK(job.orders.at(0).signal == SIGTERM);
   CHECK(job.orders.at(0).exit_code == 128 + SIGTERM);
   CHECK(job.orders.at(0).reason.find("(SIGTERM) on host8") != std::string::npos);
+}
+
+TEST_CASE("SIGTERM takes one of more nodes than needed out, and the others start again", "[unit]") {
+  Fixture job(nodes(1, 3), 0);
+  for (const int id : {0, 1, 2}) CHECK(job.join(id).empty());
+  job.rendezvous.interrupted(1, SIGTERM, job.now);
+  REQUIRE(job.is(1, JobOrder::kEnd));
+  CHECK(job.orders.at(1).signal == SIGTERM);
+  for (const int id : {0, 2}) {
+    REQUIRE(job.is(id, JobOrder::kRestart));
+    CHECK_FALSE(job.orders.at(id).failed);
+    CHECK(job.orders.at(id).reason.find("(SIGTERM) on host8") != std::string::npos);
+    CHECK(job.orders.at(id).reason.find("leaves the job, and the ranks of the others start again") !=
+          std::string::npos);
+  }
+  job.stopped(0);
+  job.stopped(1, {true, 0});
+  REQUIRE(job.is(1, JobOrder::kLeave));
+  CHECK(job.orders.at(1).exit_code == kPreempted);
+  CHECK(job.is(0, JobOrder::kRestart));  // not before node 2 has stopped
+  job.stopped(2);
+  for (const int id : {0, 2}) {
+    REQUIRE(job.is(id, JobOrder::kStart));
+    CHECK(job.orders.at(id).assignment.world_size == 4);
+    CHECK(job.orders.at(id).assignment.restart_count == 0);  // no failure
+  }
+  // The host, and the last node that the job needs, end the job.
+  job.rendezvous.interrupted(2, SIGTERM, job.now);
+  job.stopped(0), job.stopped(2, {false, 70});
+  REQUIRE(job.is(2, JobOrder::kLeave));
+  CHECK(job.orders.at(2).exit_code == 70);
+  REQUIRE(job.is(0, JobOrder::kStart));
+  job.rendezvous.interrupted(0, SIGTERM, job.now);
+  REQUIRE(job.is(0, JobOrder::kEnd));
+  CHECK(job.orders.at(0).exit_code == 128 + SIGTERM);
+}
+
+TEST_CASE("A job with too few other nodes, or another signal, ends", "[unit]") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Fixture job(nodes(signal == SIGTERM ? 2 : 1, 3), 0);
+    for (const int id : {0, 1}) CHECK(job.join(id).empty());
+    job.pass(60);
+    job.rendezvous.interrupted(1, signal, job.now);
+    for (const int id : {0, 1}) CHECK(job.is(id, JobOrder::kEnd));
+  }
 }
 
 TEST_CASE("a signal while nodes meet ends the job with 75: run again", "[unit]") {
@@ -261,7 +306,7 @@ TEST_CASE("a signal while nodes meet ends the job with 75: run again", "[unit]")
       job.rendezvous.lost(2, "gone", job.now);
       for (const int id : {0, 1}) job.stopped(id);
     }
-    job.rendezvous.interrupted(1, SIGTERM);
+    job.rendezvous.interrupted(1, SIGTERM, job.now);
     for (const int id : {0, 1}) {
       REQUIRE(job.is(id, JobOrder::kEnd));
       CHECK(job.orders.at(id).exit_code == kPreempted);
@@ -407,7 +452,12 @@ TEST_CASE("the culprit is waited for as long as the failures so far demand", "[u
     failure.signal = signal;
     return failure;
   };
-  const auto exits = [](int64_t rank) { return death(rank, 1); };
+  const auto silent = [](int64_t rank) { return death(rank, 1); };
+  const auto exits = [](int64_t rank) {
+    Failure failure = death(rank, 1);
+    failure.message = "ValueError: a bad sample";
+    return failure;
+  };
   Failure unstarted = death(2, kInputMissing), told = death(0, 1);
   unstarted.pid = 0;
   told.message = "RuntimeError: Connection closed by peer [10.0.0.2]:5000";
@@ -429,9 +479,11 @@ TEST_CASE("the culprit is waited for as long as the failures so far demand", "[u
       {"a crash or SIGKILL ends the job at once", {{0, 0, killed(0, SIGSEGV), 1}}, 0, 139, 0},
       {"so does a rank that cannot be started", {{0, 1, unstarted, 1}}, 0, kInputMissing, 2},
       {"so does a preempted rank", {{0, 1, death(2, kPreempted), 1}}, 0, kPreempted, 2},
-      {"an exit code waits a moment", {{0, 1, exits(2), 1}}, 50, 1, 2},
+      {"an exit with a reason waits a moment", {{0, 1, exits(2), 1}}, 50, 1, 2},
       {"for SIGKILL on another node", {{0, 1, exits(2), 1}, {40, 0, killed(1, SIGKILL), 1}}, 40, 137, 1},
-      {"and the first of two exit codes stays", {{0, 1, exits(2), 1}, {40, 0, exits(1), 1}}, 50, 1, 2},
+      {"and the first of two such exits stays", {{0, 1, exits(2), 1}, {40, 0, exits(1), 1}}, 50, 1, 2},
+      {"exit code 1 without a reason waits longer", {{0, 1, silent(2), 1}}, 500, 1, 2},
+      {"for an exit with a reason", {{0, 1, silent(2), 1}, {400, 0, exits(1), 1}}, 450, 1, 1},
       {"a reaction waits for its cause", {{0, 0, of_peer(0), 1}, {1500, 1, exits(3), 1}}, 1550, 1, 3},
       {"that comes at the last moment", {{0, 0, of_peer(0), 1}, {1999, 1, exits(3), 1}}, 2049, 1, 3},
       {"or is a crash", {{0, 0, of_peer(0), 1}, {700, 1, killed(2, SIGSEGV), 1}}, 700, 139, 2},
@@ -504,7 +556,7 @@ TEST_CASE("while a culprit is waited for, lost nodes, newcomers, signals and res
   {  // A signal ends the job.
     Fixture job(nodes(2, 2));
     begin(job, kPeerFailure);
-    job.rendezvous.interrupted(1, SIGTERM);
+    job.rendezvous.interrupted(1, SIGTERM, job.now);
     CHECK(job.orders.at(0).exit_code == 128 + SIGTERM);
     job.pass(5);
     CHECK(job.orders.at(0).exit_code == 128 + SIGTERM);
@@ -533,7 +585,7 @@ TEST_CASE("all nodes leave with one exit code, when the last of them has stopped
     Fixture job(nodes(2, 2));
     CHECK(job.join(0).empty());
     CHECK(job.join(1).empty());
-    job.rendezvous.interrupted(1, SIGTERM);
+    job.rendezvous.interrupted(1, SIGTERM, job.now);
     CHECK_FALSE(job.rendezvous.preempted());
     job.stopped(0, row.first);
     CHECK(job.is(0, JobOrder::kEnd));
@@ -561,7 +613,7 @@ TEST_CASE("all nodes leave with one exit code, when the last of them has stopped
   Fixture stuck(nodes(2, 2));
   CHECK(stuck.join(0).empty());
   CHECK(stuck.join(1).empty());
-  stuck.rendezvous.interrupted(0, SIGTERM);
+  stuck.rendezvous.interrupted(0, SIGTERM, stuck.now);
   stuck.stopped(0, saved);
   stuck.rendezvous.leave();  // the host stops waiting
   CHECK(stuck.is(1, JobOrder::kLeave));

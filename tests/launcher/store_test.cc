@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/net/socket.h"
+#include "tests/places.h"
 #include "tests/support/test_program.h"
 // The last include: it includes Catch2.
 #include "tests/support/launcher_testing.h"

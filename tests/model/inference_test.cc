@@ -17,11 +17,11 @@ BertConfig config_of(int64_t hidden_size, const std::string& activation = "gelu"
           .num_hidden_layers = 3,
           .num_attention_heads = 4,
           .intermediate_size = 2 * hidden_size,
-          .hidden_act = activation,
+          .hidden_act = value_named<Activation>(activation).value(),
           .max_position_embeddings = 40};
 }
 
-PackedBatch batch_of(const std::vector<int64_t>& lengths) {
+PackedBatch batch_with(const std::vector<int64_t>& lengths) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
   return random_batch({.lengths = lengths, .vocab_size = 100}, generator);
 }
@@ -39,7 +39,7 @@ TEST_CASE("Inference has the hidden states and the pooled vector of the model", 
     BertModel model(config_of(hidden, activation));
     init_weights(*model, model->config, 7);
     model->eval();
-    const PackedBatch batch = batch_of({17, 1, 40, 5});
+    const PackedBatch batch = batch_with({17, 1, 40, 5});
     const torch::NoGradGuard no_grad;
     const BertModelOutput want = model->forward(batch);
     const BertInference inference(*model);
@@ -57,7 +57,7 @@ TEST_CASE("Inference has the hidden states and the pooled vector of the model", 
 }
 
 TEST_CASE("Inference outlives its model, with and without a pooler", "[unit][model]") {
-  const PackedBatch batch = batch_of({9, 3});
+  const PackedBatch batch = batch_with({9, 3});
   for (const bool pooler : {true, false}) {
     BertModel model(config_of(32), pooler);
     init_weights(*model, model->config, 7);
@@ -81,7 +81,7 @@ TEST_CASE("A model shares the memory of its source if it may, and inference copi
     load_state_dict(*model, weights, /*strict=*/true, LoadMode::kShare);
     model->eval();
     for (const auto& item : state_dict(*model)) CHECK(item.value().data_ptr() == weights[item.key()].data_ptr());
-    const PackedBatch batch = batch_of({17, 5});
+    const PackedBatch batch = batch_with({17, 5});
     const BertInference inference(*model);
     const at::Tensor before = inference.forward(batch).last_hidden_state;
     for (const auto& item : weights) item.value().zero_();
@@ -97,7 +97,7 @@ TEST_CASE("Inference in low precision is near fp32", "[unit][model]") {
   BertModel model(config_of(64));
   init_weights(*model, model->config, 7);
   model->eval();
-  const PackedBatch batch = batch_of({17, 30});
+  const PackedBatch batch = batch_with({17, 30});
   const torch::NoGradGuard no_grad;
   const at::Tensor want = model->forward(batch).last_hidden_state;  // of variance 1
   CHECK(difference(BertInference(*model, ops::Products::kInt8).forward(batch).last_hidden_state, want) < 0.1);
@@ -112,10 +112,10 @@ TEST_CASE("Inference in low precision is near fp32", "[unit][model]") {
 TEST_CASE("Inference refuses a malformed batch", "[unit][model]") {
   BertModel model(config_of(32));
   const BertInference inference(*model);
-  PackedBatch batch = batch_of({4});
+  PackedBatch batch = batch_with({4});
   batch.max_seqlen = 41;
   CHECK_THROWS_WITH(inference.forward(batch), testing::Contains("1 to max_position_embeddings (40) tokens"));
-  batch = batch_of({4});
+  batch = batch_with({4});
   batch.position_ids = batch.position_ids.narrow(0, 0, 3);
   CHECK_THROWS_WITH(inference.forward(batch), testing::Contains("position_ids must be [4]"));
 }

@@ -113,7 +113,7 @@ TEST_CASE("A new module has the values of its configuration, whatever was in the
 TEST_CASE("A new module has NVIDIA's values if its configuration says so", "[unit][model]") {
   const PoisonedMemory poisoned;
   BertConfig config = kConfig;
-  config.init = "nvidia";
+  config.init = Initialization::kNvidia;
   const BertForPreTraining model(config);
   for (const auto& item : state_dict(*model)) {
     INFO(item.key());

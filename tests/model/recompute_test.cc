@@ -23,7 +23,7 @@ constexpr int64_t kLayers = 4, kHidden = 32;
 
 PretrainConfig tiny(const std::string& precision, bool checkpointing) {
   PretrainConfig config;
-  config.precision = precision;
+  config.precision = value_named<Precision>(precision).value();
   config.gradient_checkpointing = checkpointing;
   config.model = {.vocab_size = 64,
                   .hidden_size = kHidden,

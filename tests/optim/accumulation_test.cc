@@ -70,9 +70,9 @@ const std::vector<Case> kCases = {{"lamb", "masked_tokens", false},
 PretrainConfig config_of(const Case& test) {
   PretrainConfig config;
   config.model = tiny_model();
-  config.optimizer.type = test.optimizer;
-  config.optimizer.average = test.average;
-  config.schedule = {.type = "constant", .warmup_proportion = 0.0};
+  config.optimizer.type = value_named<OptimizerType>(test.optimizer).value();
+  config.optimizer.average = value_named<GradientAverage>(test.average).value();
+  config.schedule = {.type = ScheduleType::kConstant, .warmup_proportion = 0.0};
   return config;
 }
 
@@ -114,7 +114,8 @@ TEST_CASE("k micro-steps of b sequences update as one step of k b does in double
   constexpr double kFloor = 1e-8;  // the gradient of a key's bias consists of rounding errors
   for (const Case& test : kCases) {
     CAPTURE(test.optimizer, test.average);
-    const double limit = test.average == "masked_tokens" ? 2e-6 : 1e-8;  // shares of masked tokens are fp32
+    const double limit =
+        test.average == std::string_view("masked_tokens") ? 2e-6 : 1e-8;  // shares of masked tokens are fp32
     const std::vector<Tensor> one = updates_in_double(test, 1);
     for (const int64_t parts : {2L, 8L}) CHECK(worst(updates_in_double(test, parts), one, kFloor) <= limit);
     CHECK(worst(updates_in_double(test, 8, /*dropout_seed=*/6), one, kFloor) > 1e-2);  // the twin: other masks

@@ -23,11 +23,10 @@ namespace bert {
 namespace {
 
 using nlohmann::json;
+using testing::scalar;
 using torch::Tensor;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-Tensor scalar(double value) { return at::scalar_tensor(value, at::kFloat); }
 
 /// A pattern of events. tests/golden/grad_scaler.py explains the letters.
 struct Pattern {
@@ -276,7 +275,7 @@ TEST_CASE("Endless overflow ends with the gradient's name, the limit and what to
   CHECK_NOTHROW(falling.check_progress(*optimizer));  // 1 is not below 1
   steps(falling, 1, kInf);
   CHECK_THROWS_WITH(falling.check_progress(*optimizer),
-                    testing::Contains("the loss scale fell to 0.5, below amp.min_scale 1, with 3 steps skipped in a "
+                    testing::Contains("the loss scale fell to 0.5, below the least, 1, with 3 steps skipped in a "
                                       "row. The first gradient with inf or NaN is that of a.bias"));
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using namespace testing;
 
-constexpr const char* kTypes[] = {"lamb", "adamw", "adam", "bert_adam"};
+constexpr const char* kOptimizers[] = {"lamb", "adamw", "adam", "bert_adam"};
 
 std::vector<NamedParameter> large_parameters(at::ScalarType dtype) {
   return {{"a.weight", at::randn({100, 33}).to(dtype).requires_grad_()},
@@ -39,7 +39,7 @@ TEST_CASE("Optimizer state survives saving and loading bit for bit", "[unit][opt
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const char* type : {"lamb", "bert_adam"}) {
       std::vector<NamedParameter> straight = start_parameters(g, dtype), resumed = start_parameters(g, dtype);
-      const OptimizerConfig config{.type = type, .ema_decay = 0.9};
+      const OptimizerConfig config{.type = value_named<OptimizerType>(type).value(), .ema_decay = 0.9};
       const auto run = [&](BertOptimizer& optimizer, std::vector<NamedParameter>& parameters, size_t from, size_t to) {
         for (size_t step = from; step < to; ++step) {
           set_gradients(g, step, 1.0, parameters);
@@ -172,13 +172,13 @@ TEST_CASE("A state is loaded in part when asked, with a report", "[unit][optim]"
 }
 
 TEST_CASE("Phase 2 begins with phase 1's weights and moments, at step 0, in any precision", "[unit][optim]") {
-  for (const char* type : kTypes) {
+  for (const char* type : kOptimizers) {
     for (const auto from : {at::kFloat, at::kBFloat16, at::kHalf}) {
       for (const auto to : {at::kFloat, at::kBFloat16, at::kHalf}) {
         CAPTURE(type, from, to);
         at::manual_seed(3);
         auto before = large_parameters(from);
-        const auto first = make_optimizer({.type = type, .ema_decay = 0.9}, before);
+        const auto first = make_optimizer({.type = value_named<OptimizerType>(type).value(), .ema_decay = 0.9}, before);
         step_with_ones(*first, before, 3);
         EarlierRun earlier{.weights = StateDict(), .optimizer_state = copy_of(first->state_dict())};
         for (const auto& [name, tensor] : before) earlier.weights.insert(name, tensor.detach().clone());
@@ -188,7 +188,8 @@ TEST_CASE("Phase 2 begins with phase 1's weights and moments, at step 0, in any 
         };
 
         auto after = large_parameters(to);  // with other values
-        const OptimizerConfig config{.type = type, .ema_decay = to == at::kFloat ? 0.9 : 0.0};
+        const OptimizerConfig config{.type = value_named<OptimizerType>(type).value(),
+                                     .ema_decay = to == at::kFloat ? 0.9 : 0.0};
         const auto second = make_optimizer(config, after);
         step_with_ones(*second, after);
         const NextPhase next = next_phase(config, after, earlier);
@@ -237,12 +238,12 @@ TEST_CASE("Phase 2 refuses moments of another model with the list", "[unit][opti
 
 TEST_CASE("Optimizer and gradients take the memory that the formulas say", "[unit][optim]") {
   constexpr int64_t kScalars = 16, kAllocator = 64;  // bytes; a gradient's place is a multiple of kAllocator
-  for (const char* type : kTypes) {
+  for (const char* type : kOptimizers) {
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       for (const double ema_decay : {0.0, 0.9}) {
         CAPTURE(type, dtype, ema_decay);
         auto parameters = large_parameters(dtype);
-        const OptimizerConfig config{.type = type, .ema_decay = ema_decay};
+        const OptimizerConfig config{.type = value_named<OptimizerType>(type).value(), .ema_decay = ema_decay};
         const TrainingBytes bytes = bytes_per_parameter(config, dtype);
         int64_t elements = 0, gradients = 0;
         for (const NamedParameter& parameter : parameters) {

@@ -17,6 +17,7 @@
 #include "optim/adam.h"
 #include "optim/lamb.h"
 #include "optim/lr_schedule.h"
+#include "tests/places.h"
 #include "tests/support/optimizer_testing.h"
 
 namespace bert {
@@ -29,7 +30,7 @@ constexpr Tolerance kClose{0.0, 1e-6};
 OptimizerConfig config_of(const json& run) {
   OptimizerConfig config;
   const std::string name = run["name"];
-  config.type = name.substr(0, name.find(' '));
+  config.type = value_named<OptimizerType>(name.substr(0, name.find(' '))).value();
   const json& options = run["options"];
   config.lr = options.value("lr", config.lr);
   config.eps = options.value("eps", config.eps);
@@ -97,11 +98,11 @@ TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") 
   CHECK(fails(lamb, [](OptimizerConfig& c) { c.max_grad_norm = 1.01; }));
   CHECK(fails(run_of("adamw"), [](OptimizerConfig& c) { c.beta2 = 0.9991; }));
   CHECK(fails(run_of("adamw"), [](OptimizerConfig& c) { c.bias_correction = false; }));
-  CHECK(fails(run_of("adam"), [](OptimizerConfig& c) { c.type = "adamw"; }));
+  CHECK(fails(run_of("adam"), [](OptimizerConfig& c) { c.type = OptimizerType::kAdamW; }));
   CHECK(fails(run_of("adam"), [](OptimizerConfig& c) { c.no_decay.clear(); }));
-  CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) { c.type = "adamw"; }));
+  CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) { c.type = OptimizerType::kAdamW; }));
   CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) {  // clips by the norm of all gradients
-    c.type = "adamw";
+    c.type = OptimizerType::kAdamW;
     c.bias_correction = false;
   }));
 }
@@ -135,12 +136,14 @@ TEST_CASE("configs/pretrain-google.json is Google's AdamWeightDecayOptimizer and
   };
   CHECK(worst([](PretrainConfig&) {}) <= 1e-6);
   CHECK(worst([](PretrainConfig& c) {
-          c.optimizer.type = "bert_adam";
+          c.optimizer.type = OptimizerType::kBertAdam;
           c.optimizer.bias_correction = true;  // the default, which it ignores
         }) > 1e-3);
   CHECK(worst([](PretrainConfig& c) { c.optimizer.bias_correction = true; }) > 1e-3);
   CHECK(worst([](PretrainConfig& c) { c.optimizer.no_decay = {"LayerNorm"}; }) > 1e-6);
-  CHECK(worst([](PretrainConfig& c) { c.schedule = {"tensorflow", c.schedule.warmup_proportion}; }) > 1e-3);
+  CHECK(worst([](PretrainConfig& c) {
+          c.schedule = {ScheduleType::kTensorflow, c.schedule.warmup_proportion};
+        }) > 1e-3);
 }
 
 TEST_CASE("Lamb's first three steps equal the published numbers", "[unit][optim]") {
@@ -285,7 +288,7 @@ TEST_CASE("A weight used twice gets the gradient of both uses, and one update", 
     at::manual_seed(3);
     const std::vector<NamedParameter> parameters{{"tied.weight", (at::randn({11, 6}) * 0.5).requires_grad_()},
                                                  {"dense.weight", (at::randn({6, 6}) * 0.5).requires_grad_()}};
-    const auto optimizer = make_optimizer({.type = type, .lr = 1e-2}, parameters);
+    const auto optimizer = make_optimizer({.type = value_named<OptimizerType>(type).value(), .lr = 1e-2}, parameters);
     Definition definition(type, parameters, at::kDouble), one_use(type, parameters, at::kDouble);
     for (int step = 0; step < 8; ++step) {
       optimizer->zero_grad();
@@ -309,7 +312,7 @@ TEST_CASE("A gradient that is not finite changes no bit", "[unit][optim]") {
   for (const char* type : {"lamb", "adamw", "adam", "bert_adam"}) {
     for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
       std::vector<NamedParameter> parameters = small_parameters();
-      const auto optimizer = make_optimizer({.type = type}, parameters);
+      const auto optimizer = make_optimizer({.type = value_named<OptimizerType>(type).value()}, parameters);
       set_small_gradients(parameters);
       optimizer->apply({.lr = scalar(6e-3), .inv_scale = {}, .found_inf = {}});
       const StateDict before = copy_of(optimizer->state_dict());
@@ -381,7 +384,7 @@ double distance_from_torch(const OptimizerConfig& config, const TheirOptions& op
 
 TEST_CASE("AdamW equals torch::optim::AdamW", "[unit][optim]") {
   const double distance = distance_from_torch<AdamW, torch::optim::AdamW>(
-      {.type = "adamw", .lr = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 0.0},
+      {.type = OptimizerType::kAdamW, .lr = 1e-3, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 0.0},
       torch::optim::AdamWOptions(1e-3).eps(1e-8).weight_decay(0.01));
   CHECK(distance <= 1e-6);
 }
@@ -397,7 +400,7 @@ TEST_CASE("BertAdam clips each tensor by its own norm", "[unit][optim]") {
   // First step: m = 0.1 g, v = 0.001 g^2, so m / sqrt(v) = sqrt(10) sign(g); the moments show the clipping.
   std::vector<NamedParameter> parameters{{"a.weight", at::zeros({2}).requires_grad_()},
                                          {"b.weight", at::zeros({2}).requires_grad_()}};
-  const auto optimizer = make_optimizer({.type = "bert_adam", .weight_decay = 0.0}, parameters);
+  const auto optimizer = make_optimizer({.type = OptimizerType::kBertAdam, .weight_decay = 0.0}, parameters);
   parameters[0].tensor.mutable_grad() = at::tensor({6.0F, 8.0F});  // norm 10, clipped to 1
   parameters[1].tensor.mutable_grad() = at::tensor({0.3F, 0.4F});  // norm 0.5, not clipped
   optimizer->apply({.lr = scalar(0.01), .inv_scale = {}, .found_inf = {}});
@@ -493,7 +496,7 @@ TEST_CASE("Layers share a line of the report, and layer_lr_decay gives each its 
         "  bert.encoder.layer.*.output.dense.bias [2] x 2\n"
         "  classifier.bias [2]\n");
 
-  const OptimizerConfig config{.type = "adamw", .weight_decay = 0.0, .layer_lr_decay = 0.5};
+  const OptimizerConfig config{.type = OptimizerType::kAdamW, .weight_decay = 0.0, .layer_lr_decay = 0.5};
   const auto groups = group_parameters(parameters, config);
   REQUIRE(groups.size() == 7);  // rates 1, 1/2, 1/4, 1/8 with decay, 1, 1/2, 1/4 without
   CHECK(describe({groups[1]}) ==
@@ -607,10 +610,10 @@ TEST_CASE("Hyper-parameters out of range are refused with value and range", "[un
   refused({.beta2 = -0.1}, "optimizer.beta2");
   refused({.eps = 0.0}, "optimizer.eps is 0,");
   refused({.weight_decay = -0.01}, "optimizer.weight_decay");
-  refused({.type = "sgd"}, "optimizer.type is \"sgd\", expected one of: lamb, adamw, adam, bert_adam");
-  refused({.type = "adamw", .use_nvlamb = true},
+  refused({.type = OptimizerType::kAdamW, .use_nvlamb = true},
           "optimizer.use_nvlamb is true, expected the default (only lamb uses it) with type adamw");
-  refused({.type = "bert_adam", .bias_correction = false}, "optimizer.bias_correction is false, expected the default");
+  refused({.type = OptimizerType::kBertAdam, .bias_correction = false},
+          "optimizer.bias_correction is false, expected the default");
   refused({.layer_lr_decay = 0.0}, "optimizer.layer_lr_decay is 0, expected 0.001 to 1");
   refused({.layer_lr_decay = 1.1}, "optimizer.layer_lr_decay is 1.1, expected 0.001 to 1");
   CHECK_THROWS_WITH(Lamb({{.parameters = parameters, .lr_scale = 0.0}}, {}), testing::Contains("lr_scale is 0"));
@@ -624,7 +627,8 @@ TEST_CASE("EmaWeights are the mean of the weights at first, then a moving averag
           "[unit][optim]") {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     Tensor weight = at::tensor({1.0, -2.0}, at::kDouble).to(dtype).requires_grad_();
-    const auto optimizer = make_optimizer({.type = "adamw", .lr = 0.1, .ema_decay = 0.75}, {{"a.weight", weight}});
+    const auto optimizer =
+        make_optimizer({.type = OptimizerType::kAdamW, .lr = 0.1, .ema_decay = 0.75}, {{"a.weight", weight}});
     REQUIRE(optimizer->emas().size() == 1);
     const auto exact = [&] {  // the weights before rounding
       const StateDict state = optimizer->state_dict();
@@ -660,8 +664,9 @@ TEST_CASE("The moving average of a weight counts the steps that left it out", "[
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf}) {
     const Tensor start = at::tensor({1.0, -2.0}, at::kDouble).to(dtype);
     Tensor always = start.clone().requires_grad_(), sometimes = start.clone().requires_grad_();
-    const auto optimizer = make_optimizer({.type = "adamw", .lr = 0.1, .max_grad_norm = 0.0, .ema_decay = 0.75},
-                                          {{"a.weight", always}, {"b.weight", sometimes}});
+    const auto optimizer =
+        make_optimizer({.type = OptimizerType::kAdamW, .lr = 0.1, .max_grad_norm = 0.0, .ema_decay = 0.75},
+                       {{"a.weight", always}, {"b.weight", sometimes}});
     Tensor want = start.to(at::kDouble);
     for (int step = 1, applied = 0; step <= 8; ++step) {
       const bool left_out = step % 3 == 2, skip = step == 5;

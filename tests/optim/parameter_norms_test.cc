@@ -44,7 +44,7 @@ TEST_CASE("Norms of updates times rate and trust ratio are the changes of the we
       if (use_nvlamb && type != "lamb") continue;
       CAPTURE(type, use_nvlamb);
       OptimizerConfig config;
-      config.type = type;
+      config.type = value_named<OptimizerType>(type).value();
       config.weight_decay = 0.1;
       config.use_nvlamb = use_nvlamb;
       const std::vector<NamedParameter> all = parameters();

@@ -156,12 +156,14 @@ TEST_CASE("A plan gives the largest share of a sharded state the memory that its
 
 TEST_CASE("Sharded optimizer state gives the bits of whole state", "[optim][distributed]") {
   std::vector<Setting> settings;
-  for (const char* type : {"lamb", "adamw", "adam", "bert_adam"}) settings.push_back({.config = {.type = type}});
-  settings.push_back({.config = {.type = "lamb", .max_grad_norm = 1e6}});  // no clipping
-  settings.push_back({.config = {.type = "lamb", .use_nvlamb = true, .layer_lr_decay = 0.9, .ema_decay = 0.9}});
-  settings.push_back({.config = {.type = "lamb"}, .dtype = at::kDouble});
-  settings.push_back({.config = {.type = "adamw", .ema_decay = 0.5}, .dtype = at::kBFloat16});
-  settings.push_back({.config = {.type = "lamb"}, .dtype = at::kHalf, .inf_step = 2});
+  for (const char* type : {"lamb", "adamw", "adam", "bert_adam"})
+    settings.push_back({.config = {.type = value_named<OptimizerType>(type).value()}});
+  settings.push_back({.config = {.type = OptimizerType::kLamb, .max_grad_norm = 1e6}});  // no clipping
+  settings.push_back(
+      {.config = {.type = OptimizerType::kLamb, .use_nvlamb = true, .layer_lr_decay = 0.9, .ema_decay = 0.9}});
+  settings.push_back({.config = {.type = OptimizerType::kLamb}, .dtype = at::kDouble});
+  settings.push_back({.config = {.type = OptimizerType::kAdamW, .ema_decay = 0.5}, .dtype = at::kBFloat16});
+  settings.push_back({.config = {.type = OptimizerType::kLamb}, .dtype = at::kHalf, .inf_step = 2});
   for (const Setting& setting : settings) {
     CAPTURE(setting.config.type, setting.dtype, setting.config.max_grad_norm);
     const std::vector<Outcome> whole = train(setting, 2, false);
@@ -181,7 +183,7 @@ TEST_CASE("Sharded optimizer state gives the bits of whole state", "[optim][dist
 TEST_CASE("Each rank keeps the state of its own parameters only", "[optim][distributed]") {
   // 616 elements. With bf16 weights each has 4 fp32 numbers (two moments, master, moving average); in addition the
   // int64 step.
-  const Setting setting{.config = {.type = "lamb", .ema_decay = 0.9}, .dtype = at::kBFloat16, .steps = 1};
+  const Setting setting{.config = {.type = OptimizerType::kLamb, .ema_decay = 0.9}, .dtype = at::kBFloat16, .steps = 1};
   CHECK(train(setting, 1, false)[0].state_bytes == 616 * 16 + 8);
   const std::vector<Outcome> three = train(setting, 3, true);
   CHECK(three[0].state_bytes == (8 + 128 + 16 + 16) * 16 + 8);
@@ -190,7 +192,7 @@ TEST_CASE("Each rank keeps the state of its own parameters only", "[optim][distr
 }
 
 TEST_CASE("A sharded state goes on with other ranks, or without sharding", "[optim][distributed]") {
-  const Setting setting{.config = {.type = "lamb", .ema_decay = 0.9}, .dtype = at::kHalf};
+  const Setting setting{.config = {.type = OptimizerType::kLamb, .ema_decay = 0.9}, .dtype = at::kHalf};
   const StateDict state = train(setting, 3, true)[0].state;
   const auto go_on = [&](int ranks, bool sharded) {
     std::vector<Outcome> result(static_cast<size_t>(ranks));
@@ -271,7 +273,7 @@ TEST_CASE("Ranks that unscale first keep one loss scale", "[optim][distributed]"
 }
 
 TEST_CASE("A sharded state that does not fit is refused with the list", "[optim][distributed]") {
-  const Setting setting{.config = {.type = "adamw"}, .steps = 1};
+  const Setting setting{.config = {.type = OptimizerType::kAdamW}, .steps = 1};
   StateDict state = train(setting, 1, false)[0].state;
   StateDict wrong;
   for (const auto& item : state) {
@@ -289,7 +291,7 @@ TEST_CASE("A sharded state that does not fit is refused with the list", "[optim]
 }
 
 TEST_CASE("The moving averages of sharded state are whole on every rank", "[optim][distributed]") {
-  const Setting setting{.config = {.type = "lamb", .ema_decay = 0.9}};
+  const Setting setting{.config = {.type = OptimizerType::kLamb, .ema_decay = 0.9}};
   std::vector<bool> right(3), restored(3);
   on_ranks(3, [&](int rank, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
     const std::vector<NamedParameter> parameters = make_parameters(setting.dtype);

@@ -67,7 +67,7 @@ TEST_CASE("From the third on, an optimizer step allocates no tensor and does not
                                                {"b.weight", at::randn({7}).to(dtype).requires_grad_()},
                                                {"a.bias", at::randn({0}).to(dtype).requires_grad_()},
                                                {"b.bias", at::randn({33}).to(dtype).requires_grad_()}};
-        const auto optimizer = make_optimizer({.type = type}, parameters);
+        const auto optimizer = make_optimizer({.type = value_named<OptimizerType>(type).value()}, parameters);
         DataParallel parallel(nullptr, parameters);
         GradScaler scaler({.init_scale = 1024.0, .growth_interval = 2}, at::kCPU);
         const LrSchedule schedule = make_schedule({}, 6e-3, 100);
@@ -102,8 +102,8 @@ TEST_CASE("Gradients that are set to none cost a step no memory and no wait, and
         const Tensor start = at::randn({40, 1000}).to(dtype);
         Tensor renewed = start.clone().requires_grad_(), kept = start.clone().requires_grad_();
         kept.mutable_grad() = at::zeros_like(start);
-        const auto a = make_optimizer({.type = type}, {{"a.weight", renewed}}),
-                   b = make_optimizer({.type = type}, {{"a.weight", kept}});
+        const auto a = make_optimizer({.type = value_named<OptimizerType>(type).value()}, {{"a.weight", renewed}}),
+                   b = make_optimizer({.type = value_named<OptimizerType>(type).value()}, {{"a.weight", kept}});
         GradScaler a_scaler({.init_scale = 1024.0}, at::kCPU), b_scaler({.init_scale = 1024.0}, at::kCPU);
         const Tensor lr = at::full({}, 1e-2F);
         std::vector<Tensor> others;  // earlier gradients are kept, so that a new one gets other memory

@@ -17,7 +17,7 @@ using bert::testing::TemporaryDirectory;
 
 namespace {
 
-constexpr double kTime = 1700000000.125;
+constexpr double kEventTime = 1700000000.125;
 
 nlohmann::json golden() { return nlohmann::json::parse(read_file(testing::golden("event_file.json"))); }
 
@@ -31,20 +31,20 @@ TEST_CASE("An event file has the bytes that TensorBoard's own writer gives it", 
   const TemporaryDirectory directory;
   const std::string path = directory.path("events");
   {
-    EventFile file(path, kTime, std::nullopt);
+    EventFile file(path, kEventTime, std::nullopt);
     SummaryValues begin, scalars, histograms, end;
     CHECK(begin.empty());
     begin.add_text("args/text_summary", "# α\n");
-    begin.add_session_start({{"fused", true}, {"lr", 0.006}, {"type", "lamb"}}, "runs/first", kTime);
-    file.write(kTime, 0, begin);
+    begin.add_session_start({{"fused", true}, {"lr", 0.006}, {"type", "lamb"}}, "runs/first", kEventTime);
+    file.write(kEventTime, 0, begin);
     scalars.add_scalar("train/loss", 7.25);
     scalars.add_scalar("train/learning_rate", 1e-4);
-    file.write(kTime + 1, 2, scalars);
+    file.write(kEventTime + 1, 2, scalars);
     histograms.add_histogram("weights/a", histogram_of(std::vector<float>{0, 0.5F, 30}));
-    file.write(kTime + 2, 2, histograms);
+    file.write(kEventTime + 2, 2, histograms);
     end.add_scalar("train/train_runtime", 0);
-    end.add_session_end(/*success=*/true, kTime + 60);
-    file.write(kTime + 60, 300, end);
+    end.add_session_end(/*success=*/true, kEventTime + 60);
+    file.write(kEventTime + 60, 300, end);
   }
   CHECK(read_file(path) == bytes_of(golden(), "begun"));
 }
@@ -55,12 +55,12 @@ TEST_CASE("The event file of a run that goes on tells TensorBoard to drop the st
   const std::string path = directory.path("events");
   SummaryValues values;
   values.add_scalar("eval/loss", -1.5);
-  EventFile(path, kTime, 9).write(kTime + 1, 10, values);
+  EventFile(path, kEventTime, 9).write(kEventTime + 1, 10, values);
   const std::string right = bytes_of(golden(), "continued");
   CHECK(read_file(path) == right);
 
   const std::string other = directory.path("other");
-  EventFile(other, kTime, 10).write(kTime + 1, 10, values);
+  EventFile(other, kEventTime, 10).write(kEventTime + 1, 10, values);
   CHECK(read_file(other) != right);
 }
 

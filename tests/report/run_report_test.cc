@@ -14,6 +14,7 @@
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "tests/places.h"
 #include "tests/support/command_testing.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"

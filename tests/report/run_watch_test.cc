@@ -23,7 +23,7 @@ using namespace bert::testing;
 
 namespace {
 
-using Json = nlohmann::json;
+using nlohmann::json;
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -37,12 +37,12 @@ class Run {
   Run() { append(path("config.json"), R"({"max_steps": 100, "stop_at_step": 0, "global_batch_size": 8})"); }
   [[nodiscard]] std::string path(const std::string& file = "") const { return directory_.path(file); }
   void begin(int64_t pid, const std::string& host) const {
-    const Json line = {{"event", "begin"}, {"time", now()},   {"step", 0},           {"host", host}, {"pid", pid},
+    const json line = {{"event", "begin"}, {"time", now()},   {"step", 0},           {"host", host}, {"pid", pid},
                        {"device", "cpu"},  {"world_size", 2}, {"precision", "fp32"}, {"threads", 1}};
     append(path("attempts.jsonl"), line.dump() + "\n");
   }
   void step(int64_t step, double time) const {
-    const Json line = {{"step", step},
+    const json line = {{"step", step},
                        {"steps", 10},
                        {"loss", 10.0 - static_cast<double>(step) / 20},
                        {"learning_rate", 0.001},
@@ -55,11 +55,11 @@ class Run {
     append(path("metrics.jsonl"), line.dump() + "\n");
   }
   void end(int code, const std::string& reason) const {
-    const Json line = {{"event", "end"}, {"time", now()}, {"step", 20}, {"exit_code", code}, {"reason", reason}};
+    const json line = {{"event", "end"}, {"time", now()}, {"step", 20}, {"exit_code", code}, {"reason", reason}};
     append(path("attempts.jsonl"), line.dump() + "\n");
   }
-  [[nodiscard]] CommandResult watch(const std::string& patience = "0") const {
-    return run_command(watch_command, {"watch", path(), "--interval", "0.1", "--patience", patience});
+  [[nodiscard]] CommandResult watch(const std::string& interval = "0.1") const {
+    return run_command(watch_command, {"watch", path(), "--interval", interval});
   }
 
  private:
@@ -138,7 +138,7 @@ TEST_CASE("bert watch goes on with a later process of the run", "[unit][report]"
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     run.end(0, "finished");
   });
-  const CommandResult result = run.watch("60");
+  const CommandResult result = run.watch("1");
   CHECK(result.code == kOk);
   CHECK_THAT(result.out, Contains("ends at step 20 with exit code 75: SIGTERM\n"));
   CHECK_THAT(result.out, Contains("step 20/100  loss 9.0000"));

@@ -17,7 +17,7 @@
 #include "app/report/tensorboard_sink.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
-#include "tests/serve/raw_client.h"
+#include "tests/http/raw_client.h"
 #include "tests/support/report_readers.h"
 #include "tests/testing.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "app/serve/http_types.h"
+#include "app/http/types.h"
 #include "tests/serve/fake_model.h"
 #include "tests/testing.h"
 
@@ -22,12 +22,12 @@ namespace {
 constexpr std::chrono::seconds kLong(60);
 
 /// Asks with one token a text, and returns the texts of the answers, or the error.
-Strings ask(Batcher& batcher, const Strings& texts, int64_t top_k = 5, std::chrono::milliseconds patience = kLong) {
+Strings ask(Batcher& batcher, const Strings& texts, std::chrono::milliseconds patience = kLong) {
   ModelTexts encoded;
   for (const std::string& text : texts) encoded.push_back(std::make_shared<FakeText>(text, 1));
   Strings result;
   try {
-    for (const auto& answer : batcher.ask(encoded, top_k, Batcher::Clock::now() + patience))
+    for (const auto& answer : batcher.ask(encoded, Batcher::Clock::now() + patience))
       result.push_back(answer->as_hugging_face().get<std::string>());
   } catch (const HttpError& error) {
     return {std::to_string(error.status), error.what()};
@@ -38,9 +38,9 @@ Strings ask(Batcher& batcher, const Strings& texts, int64_t top_k = 5, std::chro
 }
 
 /// Asks on a thread of its own, after all texts that wait already are in the queue.
-std::future<Strings> ask_later(Batcher& batcher, const Strings& texts, int64_t top_k = 5) {
+std::future<Strings> ask_later(Batcher& batcher, const Strings& texts) {
   const int64_t before = batcher.queued_texts();
-  auto result = std::async(std::launch::async, [&batcher, texts, top_k] { return ask(batcher, texts, top_k); });
+  auto result = std::async(std::launch::async, [&batcher, texts] { return ask(batcher, texts); });
   while (batcher.queued_texts() < before + static_cast<int64_t>(texts.size())) std::this_thread::yield();
   return result;
 }
@@ -55,16 +55,14 @@ TEST_CASE("Texts of all requests that wait are one batch, and each request gets 
   model.wait_for_calls(1);
   auto second = ask_later(batcher, {"a", "b", "c"});
   auto third = ask_later(batcher, {"d"});
-  auto other = ask_later(batcher, {"e"}, /*top_k=*/7);
-  CHECK(batcher.queued_texts() == 5);
-  CHECK(batcher.queued_tokens() == 5);
+  CHECK(batcher.queued_texts() == 4);
+  CHECK(batcher.queued_tokens() == 4);
   model.set_open(true);
   CHECK(first.get() == Strings{"first"});
   CHECK(second.get() == Strings{"a", "b", "c"});
   CHECK(third.get() == Strings{"d"});
-  CHECK(other.get() == Strings{"e"});
-  // One text of each request in turn; another top_k is another batch.
-  CHECK(model.batches() == std::vector<Strings>{{"first"}, {"a", "d", "b", "c"}, {"e"}});
+  // One text of each request in turn.
+  CHECK(model.batches() == std::vector<Strings>{{"first"}, {"a", "d", "b", "c"}});
   CHECK(batcher.queued_texts() == 0);
   CHECK(batcher.queued_tokens() == 0);
 }
@@ -96,7 +94,7 @@ TEST_CASE("A text that is longer than a batch is computed alone", "[unit][serve]
   Batcher batcher(model, {.max_batch_tokens = 3}, 1);
   const auto answers = batcher.ask(
       {std::make_shared<FakeText>("a", 2), std::make_shared<FakeText>("long", 9), std::make_shared<FakeText>("b", 2)},
-      5, Batcher::Clock::now() + kLong);
+      Batcher::Clock::now() + kLong);
   CHECK(answers.size() == 3);
   CHECK(model.batches() == std::vector<Strings>{{"a"}, {"long"}, {"b"}});
 }
@@ -126,13 +124,13 @@ TEST_CASE("A full queue refuses with 429, a late answer with 503, and both leave
   const Strings full = ask(batcher, {"c", "d"});
   CHECK(full == Strings{"429", "the queue is full: 2 tokens wait, the request has 2, and at most 3 may wait"});
   try {
-    batcher.ask({std::make_shared<FakeText>("c", 9)}, 5, Batcher::Clock::now() + kLong);
+    batcher.ask({std::make_shared<FakeText>("c", 9)}, Batcher::Clock::now() + kLong);
     FAIL("the queue took 9 tokens");
   } catch (const HttpError& error) {
     REQUIRE(error.fields.size() == 1);
     CHECK(error.fields[0] == HttpField{"Retry-After", "1"});
   }
-  CHECK(ask(batcher, {"late"}, 5, std::chrono::milliseconds(20)).front() == "503");
+  CHECK(ask(batcher, {"late"}, std::chrono::milliseconds(20)).front() == "503");
   CHECK(batcher.queued_tokens() == 2);
   model.set_open(true);
   CHECK(second.get() == Strings{"a", "b"});
@@ -153,17 +151,6 @@ TEST_CASE("The end of a batcher answers what is computed and refuses what waits"
   end.get();
   CHECK(first.get() == Strings{"first"});
   CHECK(ask(batcher, {"b"}) == Strings{"503", "the server is ending"});
-}
-
-TEST_CASE("A batch that is not full waits for more texts if it is told to", "[unit][serve]") {
-  FakeModel model;
-  Batcher batcher(model, {.max_batch_tokens = 2, .max_wait = std::chrono::hours(1)}, 1);
-  auto first = ask_later(batcher, {"a"});
-  CHECK(ask(batcher, {"b"}) == Strings{"b"});  // which fills the batch
-  CHECK(first.get() == Strings{"a"});
-  CHECK(model.batches() == std::vector<Strings>{{"a", "b"}});
-  Batcher hasty(model, {.max_batch_tokens = 2, .max_wait = std::chrono::milliseconds(1)}, 1);
-  CHECK(ask(hasty, {"c"}) == Strings{"c"});
 }
 
 TEST_CASE("Clients that have just been answered are waited for, for a part of their batch's time", "[unit][serve]") {
@@ -190,15 +177,14 @@ TEST_CASE("Many threads and several workers get every answer once", "[unit][serv
   constexpr int kThreads = 16, kRequests = 50;
   std::atomic<int> wrong{0};
   {
-    Batcher batcher(model, {.max_batch_tokens = 7, .max_wait = std::chrono::microseconds(50)}, 3,
-                    [&](const BatchDone& done) { texts += done.texts; });
+    Batcher batcher(model, {.max_batch_tokens = 7}, 3, [&](const BatchDone& done) { texts += done.texts; });
     std::vector<std::jthread> threads;
     for (int thread = 0; thread < kThreads; ++thread) {
       threads.emplace_back([&, thread] {
         for (int i = 0; i < kRequests; ++i) {
           Strings request;
           for (int j = 0; j <= i % 4; ++j) request.push_back(std::to_string(thread * 1000 + i * 10 + j));
-          if (ask(batcher, request, 1 + i % 2) != request) ++wrong;
+          if (ask(batcher, request) != request) ++wrong;
         }
       });
     }

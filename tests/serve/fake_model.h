@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,20 +31,22 @@ class TextAnswer final : public Answer {
 struct FakeText final : ModelText {
   FakeText(std::string words, int64_t tokens_of_text) : text(std::move(words)) { tokens = tokens_of_text; }
   std::string text;
+  int64_t top_k = 0;
 };
 
 /// A text "unknown" is refused by encode(). A text "broken" breaks the model. While the gate is closed, answer() waits.
 class FakeModel final : public Model {
  public:
-  [[nodiscard]] std::shared_ptr<const ModelText> encode(const ModelInput& input, int64_t top_k) const override {
+  [[nodiscard]] std::shared_ptr<const ModelText> encode(const ModelInput& input,
+                                                        const AnswerOptions& options) const override {
     const std::string& text = input.text;
     if (text == "unknown") throw TextError(0, "the text is unknown", text);
     auto encoded = std::make_shared<FakeText>(text, 1 + std::count(text.begin(), text.end(), ' '));
-    encoded->answer_bytes = std::ssize(text) * top_k;
+    encoded->top_k = *options.top_k;
+    encoded->answer_bytes = std::ssize(text) * encoded->top_k;
     return encoded;
   }
-  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& encoded,
-                                                                  int64_t top_k) const override {
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> answer(const ModelTexts& encoded) const override {
     std::vector<std::string> texts;
     for (const auto& text : encoded) texts.push_back(dynamic_cast<const FakeText&>(*text).text);
     {
@@ -57,11 +60,18 @@ class FakeModel final : public Model {
     for (const std::string& text : texts)
       if (text == "broken") throw std::runtime_error("the model is broken");
     std::vector<std::shared_ptr<const Answer>> answers;
-    for (const std::string& text : texts) answers.push_back(std::make_shared<TextAnswer>(text, top_k));
+    for (const auto& text : encoded) {
+      const auto& fake = dynamic_cast<const FakeText&>(*text);
+      answers.push_back(std::make_shared<TextAnswer>(fake.text, fake.top_k));
+    }
     return answers;
   }
-  [[nodiscard]] TextTokens tokenize(const std::string& text) const override { return {{text}, {7}}; }
-  [[nodiscard]] int64_t default_top_k() const override { return 5; }
+  [[nodiscard]] TextTokens tokenize(const ModelInput& input) const override { return {{input.text}, {7}}; }
+  [[nodiscard]] std::vector<std::string> parameters() const override { return {"top_k", "targets", "truncate"}; }
+  [[nodiscard]] AnswerOptions defaults() const override { return {.top_k = 5}; }
+  [[nodiscard]] std::optional<int32_t> find_token(const std::string& token) const override {
+    return token == "cat" ? std::optional<int32_t>(7) : std::nullopt;
+  }
   [[nodiscard]] InputForm form() const override { return InputForm::kText; }
 
   void set_open(bool open) {

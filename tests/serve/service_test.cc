@@ -73,7 +73,8 @@ TEST_CASE("One text gets an object, a list gets a list, and /models/NAME the sha
   CHECK(server.post("/models/other", R"({"inputs": "a"})") ==
         Answered(404, "no such model; this server has /models/small"));
   CHECK(server.get("/models") == Answered(200, R"([{"name":"small","task":"fill-mask"}])"));
-  CHECK(server.post("/tokenize", R"({"inputs": "a"})") == Answered(200, R"({"text":"a","tokens":["a"],"ids":[7]})"));
+  CHECK(server.post("/tokenize", R"({"inputs": "a"})") ==
+        Answered(200, R"({"text":"a","tokens":["a"],"ids":[7],"truncated":false})"));
 }
 
 TEST_CASE("A body of another form is refused with its place", "[unit][serve]") {
@@ -96,7 +97,15 @@ TEST_CASE("A body of another form is refused with its place", "[unit][serve]") {
       {R"({"input": "a"})", {422, "body: unknown key \"input\"; known: inputs, parameters"}},
       {R"({"inputs": "a", "options": {}})", {422, "body: unknown key \"options\"; known: inputs, parameters"}},
       {R"({"inputs": "a", "parameters": 3})", {422, "parameters: want an object, got number"}},
-      {R"({"inputs": "a", "parameters": {"topk": 3}})", {422, "parameters: unknown key \"topk\"; known: top_k"}},
+      {R"({"inputs": "a", "parameters": {"topk": 3}})",
+       {422, "parameters: unknown key \"topk\"; known: top_k, targets, truncate"}},
+      {R"({"inputs": "a", "parameters": {"normalize": true}})",
+       {422, "parameters: \"normalize\" of Hugging Face's API is not supported for this task; known: top_k"}},
+      {R"({"inputs": "a", "parameters": {"targets": ["cat", "dog"]}})",
+       {422, "parameters: \"targets\": \"dog\" is no token of the vocabulary"}},
+      {R"({"inputs": "a", "parameters": {"targets": 3}})", {422, "parameters: \"targets\": want texts, got 3"}},
+      {R"({"inputs": "a", "parameters": {"truncate": "yes"}})",
+       {422, "parameters: \"truncate\": want true or false, got \"yes\""}},
       {R"({"inputs": "a", "parameters": {"top_k": 0}})",
        {422, "parameters: \"top_k\": want an integer from 1 to 1000"}},
       {R"({"inputs": "a", "parameters": {"top_k": 1001}})",
@@ -144,9 +153,40 @@ TEST_CASE("Unknown paths get 404, wrong methods 405 with those allowed, bodies o
   };
   CHECK(typed("application/json; charset=utf-8") == 200);
   CHECK(typed("Application/JSON") == 200);
-  CHECK(typed("") == 200);
+  CHECK(typed("") == 415);
   CHECK(typed("text/plain") == 415);
   CHECK(typed("multipart/form-data; boundary=x") == 415);
+}
+
+TEST_CASE("A page of another site, and a name that is not the server's, are refused", "[unit][serve]") {
+  TestService server({.hosts = {"localhost", "127.0.0.1", "::1"}});
+  ServerRequest request{
+      .method = "POST", .path = "/predict", .content_type = "application/json", .body = R"({"inputs":"a"})"};
+  const auto named = [&](const std::string& host) {
+    request.host = host;
+    return server.ask(request).first;
+  };
+  for (const char* host : {"", "localhost", "LOCALHOST:8080", "127.0.0.1:8080", "[::1]:8080", "a.localhost:80"})
+    CHECK(named(host) == 200);
+  for (const char* host : {"evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.2", "[::2]"})
+    CHECK(named(host) == 421);
+  request.host = "localhost:8080";
+  const auto from = [&](const std::string& origin, const std::string& site) {
+    request.origin = origin;
+    request.fetch_site = site;
+    return server.ask(request).first;
+  };
+  CHECK(from("http://localhost:8080", "same-origin") == 200);
+  CHECK(from("https://LOCALHOST:8080", "") == 200);  // a proxy in front has TLS
+  CHECK(from("", "none") == 200);
+  CHECK(from("http://evil.example", "cross-site") == 403);
+  CHECK(from("http://evil.example", "") == 403);
+  CHECK(from("http://localhost:9090", "") == 403);
+  CHECK(from("null", "") == 403);
+  CHECK(from("", "same-site") == 403);
+  request.method = "GET";
+  request.path = "/";
+  CHECK(from("", "cross-site") == 200);  // a link to the page
 }
 
 TEST_CASE("With a token, questions need it; probes, the page and the description do not", "[unit][serve]") {
@@ -162,6 +202,7 @@ TEST_CASE("With a token, questions need it; probes, the page and the description
   CHECK(server.post("/models/small", R"({"inputs": "a"})").first == 401);
   CHECK(server.post("/models/other", R"({"inputs": "a"})").first == 401);  // names are not told
   CHECK(server.get("/metrics", "Bearer 0123456789abcdef").first == 200);
+  CHECK(server.get("/metrics", "bEARER 0123456789abcdef").first == 200);  // RFC 7235, section 2.1
 }
 
 TEST_CASE("/ready says that the model is loaded and the server not draining; questions wait for the model",

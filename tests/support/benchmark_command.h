@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/places.h"
 #include "tests/testing.h"
 
 namespace bert::testing {

@@ -30,7 +30,7 @@ struct BertGolden {
             .num_hidden_layers = c.at("num_hidden_layers"),
             .num_attention_heads = c.at("num_attention_heads"),
             .intermediate_size = c.at("intermediate_size"),
-            .hidden_act = hidden_act,
+            .hidden_act = value_named<Activation>(hidden_act).value(),
             .max_position_embeddings = c.at("max_position_embeddings"),
             .type_vocab_size = c.at("type_vocab_size"),
             .layer_norm_eps = c.at("layer_norm_eps")};

@@ -13,11 +13,6 @@
 
 namespace bert::testing {
 
-inline std::string write_text(const std::string& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
-}
-
 /// Runs a command of the shell, such as gzip or iconv. Returns false if it fails or is not installed.
 inline bool run_shell(const std::string& command) {
   return std::system(("(" + command + ") 2>/dev/null").c_str()) == 0;

@@ -96,7 +96,7 @@ inline std::map<std::string, std::string> shards_in(const std::string& directory
   return result;
 }
 
-inline int wait_for(pid_t pid) {
+inline int status_of(pid_t pid) {
   int status = 0;
   waitpid(pid, &status, 0);
   return status;

@@ -10,6 +10,7 @@
 #include "data/formats/shard.h"
 #include "data/io/files.h"
 #include "data/random/permutation.h"
+#include "tests/support/text_file.h"
 
 namespace bert::testing {
 
@@ -44,11 +45,6 @@ inline ShardManifest write_made_up_shard(const std::string& path, int64_t first,
   return writer.commit();
 }
 
-/// Makes the file `path` with these bytes.
-inline void write_bytes(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
 /// Flips a bit in the ids of a row.
 inline void damage_row(const std::string& path, int64_t row) {
   constexpr size_t kOffsetsStart = 32, kIdsInRow = 12;  // Note [Shard format]
@@ -57,7 +53,7 @@ inline void damage_row(const std::string& path, int64_t row) {
   std::memcpy(&offsets, bytes.data() + kOffsetsStart, sizeof offsets);
   std::memcpy(&start, bytes.data() + offsets + static_cast<size_t>(row) * sizeof start, sizeof start);
   bytes[start + kIdsInRow + 2] = static_cast<char>(bytes[start + kIdsInRow + 2] ^ 16);
-  write_bytes(path, bytes);
+  write_text(path, bytes);
 }
 
 }  // namespace bert::testing

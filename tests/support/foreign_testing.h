@@ -30,7 +30,7 @@ inline BertConfig small_bert() {
           .num_hidden_layers = 2,
           .num_attention_heads = 2,
           .intermediate_size = 8,
-          .hidden_act = "gelu",
+          .hidden_act = Activation::kGelu,
           .max_position_embeddings = 6};
 }
 

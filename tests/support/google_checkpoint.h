@@ -7,6 +7,7 @@
 #include "tests/support/foreign_testing.h"
 #include "tests/support/hex.h"
 #include "tests/support/tensor_bundle.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert::testing {
@@ -81,10 +82,10 @@ inline constexpr const char* kSmallVocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MA
 inline void write_google(const TemporaryDirectory& directory, const std::map<std::string, BundleSource>& tensors,
                          const std::string& vocabulary = kSmallVocabulary) {
   const BundleFiles bundle = tensor_bundle(tensors);
-  write_bytes(directory.path("bert_model.ckpt.index"), bundle.index);
-  write_bytes(directory.path("bert_model.ckpt.data-00000-of-00001"), bundle.data);
-  write_bytes(directory.path("bert_config.json"), kSmallBertConfig);
-  write_bytes(directory.path("vocab.txt"), vocabulary);
+  write_text(directory.path("bert_model.ckpt.index"), bundle.index);
+  write_text(directory.path("bert_model.ckpt.data-00000-of-00001"), bundle.data);
+  write_text(directory.path("bert_config.json"), kSmallBertConfig);
+  write_text(directory.path("vocab.txt"), vocabulary);
 }
 
 }  // namespace bert::testing

@@ -1,7 +1,6 @@
 // Bytes of golden files.
 #pragma once
 
-#include <fstream>
 #include <string>
 
 namespace bert::testing {
@@ -12,10 +11,6 @@ inline std::string from_hex(const std::string& digits) {
   for (size_t i = 0; i + 1 < digits.size(); i += 2)
     bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
   return bytes;
-}
-
-inline void write_bytes(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
 }
 
 }  // namespace bert::testing

@@ -40,10 +40,14 @@ struct HttpQuestion {
   }
 };
 
-/// The server's side of a connection, which is closed when the handler returns.
+/// The server's side of a connection, which is closed when the handler returns, unless keep() was called.
 class HttpAnswer {
  public:
   HttpAnswer(int socket, int end) : socket_(socket), end_(end) {}
+
+  /// The client may send its next request on this connection.
+  void keep() const { kept_ = true; }
+  [[nodiscard]] bool kept() const { return kept_; }
 
   void send(std::string_view bytes) const {
     while (!bytes.empty()) {
@@ -54,7 +58,7 @@ class HttpAnswer {
   }
   /// "HTTP/1.1 200 OK" and the lines of `headers`, each ended by "\r\n".
   void head(int status, const std::string& headers) const {
-    send(fmt::format("HTTP/1.1 {} Answer\r\n{}Connection: close\r\n\r\n", status, headers));
+    send(fmt::format("HTTP/1.1 {} Answer\r\n{}{}\r\n", status, headers, kept_ ? "" : "Connection: close\r\n"));
   }
   void status(int code, const std::string& headers = "") const { head(code, headers + "Content-Length: 0\r\n"); }
   /// Sends nothing more, and waits until the client or the server ends.
@@ -65,6 +69,7 @@ class HttpAnswer {
 
  private:
   int socket_, end_;
+  mutable bool kept_ = false;
 };
 
 /// Makes this process ask servers themselves.
@@ -120,13 +125,20 @@ class HttpServer {
   }
 
   void serve(int socket) {
+    while (serve_one(socket)) {
+    }
+    shutdown(socket, SHUT_WR);
+  }
+
+  /// Returns true if the connection stays open for the next request.
+  bool serve_one(int socket) {
     std::string text;
     while (text.find("\r\n\r\n") == std::string::npos) {
       pollfd waiting[] = {{socket, POLLIN, 0}, {end_.get(), POLLIN, 0}};
       if (poll(waiting, 2, -1) < 0) continue;
       char piece[4096];
       const ssize_t got = waiting[1].revents != 0 ? 0 : recv(socket, piece, sizeof piece, 0);
-      if (got <= 0) return;
+      if (got <= 0) return false;
       text.append(piece, static_cast<size_t>(got));
     }
     HttpQuestion question = parsed(text);
@@ -134,8 +146,9 @@ class HttpServer {
       const std::lock_guard lock(mutex_);
       questions_.push_back(question);
     }
-    handler_(question, HttpAnswer(socket, end_.get()));
-    shutdown(socket, SHUT_WR);
+    const HttpAnswer answer(socket, end_.get());
+    handler_(question, answer);
+    return answer.kept();
   }
 
   static HttpQuestion parsed(const std::string& text) {

@@ -16,6 +16,7 @@
 
 #include "app/config/pretrain_config.h"
 #include "app/launcher/settings/job_token.h"
+#include "tests/places.h"
 #include "tests/support/launcher_testing.h"
 #include "tests/support/tiny_pretraining.h"
 

@@ -5,6 +5,7 @@
 
 #include "app/checkpoint/checkpoint.h"
 #include "app/checkpoint/files.h"
+#include "app/config/pretrain_config.h"
 
 namespace bert::testing {
 
@@ -12,6 +13,11 @@ namespace bert::testing {
 inline Checkpoint load_checkpoint(const std::string& directory) {
   verify_checkpoint(directory);
   return open_checkpoint(directory);
+}
+
+/// The checkpoint at the end of a run.
+inline std::string last_checkpoint(const PretrainConfig& config) {
+  return checkpoint_directory(config.run_directory, config.max_steps);
 }
 
 }  // namespace bert::testing

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/places.h"
 #include "tests/support/onnx_evaluator.h"
 #include "tests/testing.h"
 

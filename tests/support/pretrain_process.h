@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -15,6 +16,8 @@
 
 #include "app/config/finetune_config.h"
 #include "app/config/pretrain_config.h"
+#include "data/io/files.h"
+#include "tests/places.h"
 
 namespace bert::testing {
 
@@ -61,6 +64,17 @@ inline int result_of(pid_t pid) {
   int status = 0;
   waitpid(pid, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/// Runs `bert pretrain` in a process of its own. Returns its output on standard error; `code` gets its exit code.
+inline std::string said(const PretrainConfig& config, int& code, int ranks = 1,
+                        const std::function<void()>& prepare = {}) {
+  const std::string path = config.run_directory + ".stderr";
+  code = result_of(start(config, "", ranks, [&] {
+    if (std::freopen(path.c_str(), "w", stderr) == nullptr) _exit(126);
+    if (prepare) prepare();
+  }));
+  return read_file(path);
 }
 
 template <class Config>

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/places.h"
 #include "tests/testing.h"
 
 namespace bert::testing {

@@ -130,13 +130,13 @@ inline std::vector<FinetuneConfig> tiny_kinds(const TemporaryDirectory& director
   std::vector<FinetuneConfig> configs;
   for (const auto& [task, precision] : kinds) {
     FinetuneConfig& config = configs.emplace_back(tiny_task_of(task, directory));
-    config.precision = precision;
+    config.precision = value_named<Precision>(precision).value();
     config.run_directory = directory.path(std::string(task) + "-" + precision);
     config.max_steps = 6;
     config.micro_batch_size = 2;
     config.checkpoint_every = 2;
     config.amp.init_scale = 1024;
-    if (config.task == "text-classification") config.class_weights = "balanced";
+    if (config.task == "text-classification") config.class_weights = ClassWeights::kBalanced;
   }
   return configs;
 }

@@ -82,9 +82,9 @@ inline PretrainConfig tiny(const TemporaryDirectory& directory, const std::strin
   config.data.train = {directory.path("train.shard")};
   config.data.validation = {directory.path("validation.shard")};
   config.data.vocab_file = directory.path("vocab.txt");
-  config.optimizer.type = "adamw";
+  config.optimizer.type = OptimizerType::kAdamW;
   config.optimizer.lr = 2e-3;
-  config.schedule.type = "linear";
+  config.schedule.type = ScheduleType::kLinear;
   config.schedule.warmup_proportion = 0.1;
   return config;
 }

@@ -177,7 +177,7 @@ TEST_CASE("bert evaluate scores one's own table", "[unit][tasks]") {
   evaluation.write("p.tsv", "index\tprediction\n0\tnews\n1\tart\n2\tart\n");
   const CommandResult result =
       evaluation.run({"text-classification", "--dataset", evaluation.path("dev.csv"), "--predictions",
-                      evaluation.path("p.tsv"), "--text-column", "body", "--label-column", "topic"});
+                      evaluation.path("p.tsv"), "data.text_column=body", "data.label_column=topic"});
   REQUIRE(result.code == kOk);
   // By hand: F1 of art 2/3, of news 1, of sport 0.
   CHECK(json::parse(result.out)["f1"].get<double>() == Approx(5.0 / 9));
@@ -199,9 +199,9 @@ TEST_CASE("A class of one's own table that is only predicted counts as in scikit
   CHECK(evaluation.metrics("text-classification", "dev.csv", "p.tsv")["f1"].get<double>() == Approx(2.0 / 3));
   const CommandResult refused =
       evaluation.run({"text-classification", "--dataset", evaluation.path("dev.csv"), "--predictions",
-                      evaluation.path("p.tsv"), "--labels", "b", "--labels", "c"});
+                      evaluation.path("p.tsv"), "data.labels=[\"b\", \"c\"]"});
   CHECK(refused.code == kBadData);
-  CHECK_THAT(refused.err, Contains("unknown label \"a\"; --labels must have all labels"));
+  CHECK_THAT(refused.err, Contains("unknown label \"a\"; data.labels must have all labels"));
 }
 
 TEST_CASE("Outputs of a model are scored alike from logits and from their file", "[unit][tasks]") {

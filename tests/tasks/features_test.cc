@@ -22,7 +22,7 @@ using nlohmann::json;
 
 namespace {
 
-const json& golden_data() {
+const json& official_features() {
   static const json data = json::parse(read_file(golden("task_features.json")));
   return data;
 }
@@ -30,7 +30,7 @@ const json& golden_data() {
 WordPieceTokenizer tokenizer_of(bool lower) {
   TokenizerConfig config;
   config.do_lower_case = lower;
-  return WordPieceTokenizer(Vocabulary(golden_data()["vocabulary"].get<std::vector<std::string>>()), config);
+  return WordPieceTokenizer(Vocabulary(official_features()["vocabulary"].get<std::vector<std::string>>()), config);
 }
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
@@ -133,7 +133,7 @@ void check_predictions(const TaskExamples& examples, const TaskFeatures& feature
 }  // namespace
 
 TEST_CASE("SQuAD features equal those of run_squad.py", "[unit][tasks]") {
-  for (const json& group : golden_data()["squad"]) {
+  for (const json& group : official_features()["squad"]) {
     const SquadGroup squad(group);
     const TaskExamples training = squad.read_split(TaskSplit::kTrain), evaluation = squad.read_split(TaskSplit::kDev);
     for (const json& at : group["cases"]) {
@@ -168,7 +168,7 @@ TEST_CASE("A window that is longer by more than 100 words beats one more word of
 
 TEST_CASE("Another stride, another limit of an answer or other logits give other results than the golden",
           "[unit][tasks]") {
-  const json& group = golden_data()["squad"][0];
+  const json& group = official_features()["squad"][0];
   const SquadGroup squad(group);
   const TaskExamples examples = squad.read_split(TaskSplit::kDev);
   const json& at = group["cases"][1];
@@ -191,7 +191,7 @@ TEST_CASE("Another stride, another limit of an answer or other logits give other
 }
 
 TEST_CASE("SQuAD answers equal those of run_squad.py for the same logits", "[unit][tasks]") {
-  for (const json& group : golden_data()["squad"]) {
+  for (const json& group : official_features()["squad"]) {
     const SquadGroup squad(group);
     const TaskExamples examples = squad.read_split(TaskSplit::kDev);
     for (const json& at : group["cases"]) {
@@ -205,7 +205,7 @@ TEST_CASE("SQuAD answers equal those of run_squad.py for the same logits", "[uni
 }
 
 TEST_CASE("The text of an answer is cut from the context as in get_final_text", "[unit][tasks]") {
-  for (const json& row : golden_data()["final_texts"]) {
+  for (const json& row : official_features()["final_texts"]) {
     const std::string text = row[0], original = row[1];
     INFO(text << " in " << original);
     CHECK(align_answer(text, original, {.do_lower_case = true}) == row[2]);
@@ -216,14 +216,14 @@ TEST_CASE("The text of an answer is cut from the context as in get_final_text", 
 TEST_CASE("MRPC features equal those of run_classifier.py", "[unit][tasks]") {
   const TemporaryDirectory directory;
   const std::string path = directory.path("train.tsv");
-  std::string text = golden_data()["mrpc_file"];
+  std::string text = official_features()["mrpc_file"];
   for (const bool crlf : {false, true}) {
     if (crlf) {
       for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.insert(at, "\r");
     }
     write(path, text);
     const TaskExamples examples = read("mrpc", TaskSplit::kTrain, path);
-    for (const json& at : golden_data()["mrpc"]) {
+    for (const json& at : official_features()["mrpc"]) {
       TaskDataConfig config;
       config.max_seq_length = at["max_seq_length"];
       const TaskFeatures features = make_features(examples, tokenizer_of(at["do_lower_case"]), config, true);

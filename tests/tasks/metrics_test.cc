@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kExact = 1e-9;  // of official scores
 
-const ordered_json& golden_data() {
+const ordered_json& official_scores() {
   static const auto data = ordered_json::parse(read_file(golden("task_metrics.json")));
   return data;
 }
@@ -27,7 +27,7 @@ auto close_to(const ordered_json& value) { return Approx(value.get<double>()).ma
 }  // namespace
 
 TEST_CASE("Metrics of classes equal scikit-learn's", "[unit][tasks]") {
-  for (const auto& at : golden_data()["classes"]) {
+  for (const auto& at : official_scores()["classes"]) {
     const auto labels = at["labels"].get<std::vector<int32_t>>(),
                guesses = at["predictions"].get<std::vector<int32_t>>();
     INFO(at.dump());
@@ -39,7 +39,7 @@ TEST_CASE("Metrics of classes equal scikit-learn's", "[unit][tasks]") {
 }
 
 TEST_CASE("Correlations equal scipy's", "[unit][tasks]") {
-  for (const auto& at : golden_data()["correlations"]) {
+  for (const auto& at : official_scores()["correlations"]) {
     const auto x = at["x"].get<std::vector<double>>(), y = at["y"].get<std::vector<double>>();
     CHECK(pearson(x, y) == close_to(at["pearson"]));
     CHECK(spearman(x, y) == close_to(at["spearman"]));
@@ -51,23 +51,23 @@ TEST_CASE("Correlations equal scipy's", "[unit][tasks]") {
 
 TEST_CASE("Entities are counted as seqeval does", "[unit][tasks]") {
   using Sentences = std::vector<std::vector<std::string>>;
-  for (const auto& at : golden_data()["entities"]) {
+  for (const auto& at : official_scores()["entities"]) {
     const EntityScores scores = entity_scores(at["labels"].get<Sentences>(), at["predictions"].get<Sentences>());
     CHECK(scores.precision == close_to(at["precision"]));
     CHECK(scores.recall == close_to(at["recall"]));
     CHECK(scores.f1 == close_to(at["f1"]));
     CHECK(scores.accuracy == close_to(at["accuracy"]));
   }
-  const std::vector<Entity> wanted = {{"LOC", 3, 3}, {"PER", 0, 1}};  // the example in seqeval's documentation
+  const std::vector<EntitySpan> wanted = {{"LOC", 3, 3}, {"PER", 0, 1}};  // the example in seqeval's documentation
   CHECK(entities_of({"B-PER", "I-PER", "O", "B-LOC"}) == wanted);
 }
 
 TEST_CASE("Answers are normalized as by SQuAD's scorers", "[unit][tasks]") {
-  for (const auto& row : golden_data()["squad"]["normalized"]) CHECK(normalize_answer(row[0]) == row[1]);
+  for (const auto& row : official_scores()["squad"]["normalized"]) CHECK(normalize_answer(row[0]) == row[1]);
 }
 
 TEST_CASE("Scores of SQuAD 2.0 equal those of evaluate-v2.0.py", "[unit][tasks]") {
-  const ordered_json& at = golden_data()["squad"];
+  const ordered_json& at = official_scores()["squad"];
   SquadDataset data;
   SquadPredictions predictions;
   NullScores nulls;

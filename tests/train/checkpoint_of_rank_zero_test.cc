@@ -75,7 +75,7 @@ PretrainConfig config_of(const TemporaryDirectory& directory, bool sharded) {
   config.distributed.shard_optimizer_state = sharded;
   config.distributed.timeout_seconds = 60;
   config.optimizer.ema_decay = 0.9;
-  if (sharded) config.precision = "bf16-weights";
+  if (sharded) config.precision = Precision::kBf16Weights;
   return config;
 }
 

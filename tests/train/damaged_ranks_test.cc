@@ -35,7 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kRanks = 2;
-const std::vector<int> kBothEnd = {kOk, kOk}, kBothRefuse = {kBadData, kBadData};
+const std::vector<int> kEnd = {kOk, kOk}, kBothRefuse = {kBadData, kBadData};
 
 const TestProgram kWithOwnData("a rank with its own data", [] {
   const std::string text = read_file(variable("CONFIG"));
@@ -117,7 +117,7 @@ class Job {
 TEST_CASE("A damaged row of one rank ends all ranks with 65 and a checkpoint of the steps before it",
           "[distributed][trainer]") {
   Job job;
-  REQUIRE(job.run("whole") == kBothEnd);
+  REQUIRE(job.run("whole") == kEnd);
   const struct {
     int rank;
     int64_t step;  // the damaged one, from 0
@@ -136,7 +136,7 @@ TEST_CASE("A damaged row of one rank ends all ranks with 65 and a checkpoint of 
         CHECK_THAT(job.error(rank), Contains("train.shard: byte ") && Contains(fmt::format(": row {}", row)));
     }
     job.repair(c.rank);
-    REQUIRE(job.run(name) == kBothEnd);
+    REQUIRE(job.run(name) == kEnd);
     for (const char* file : {kModelFile, kOptimizerFile}) CHECK(job.last(name, file) == job.last("whole", file));
   }
 }
@@ -144,7 +144,7 @@ TEST_CASE("A damaged row of one rank ends all ranks with 65 and a checkpoint of 
 TEST_CASE("A damaged row after the last step ends nothing", "[distributed][trainer]") {
   Job job;
   testing::damage_row(job.shard(1), job.row_of(1, 6));
-  REQUIRE(job.run("run") == kBothEnd);
+  REQUIRE(job.run("run") == kEnd);
 }
 
 TEST_CASE("A damaged row ends ranks in the middle of an interval of the log, and beside checkpoints by the clock",

@@ -1,5 +1,5 @@
 // Repeatable runs on CUDA, as far as a machine without a GPU can test them.
-#include "app/train/step/determinism.h"
+#include "app/device/determinism.h"
 
 #include <ATen/ATen.h>
 

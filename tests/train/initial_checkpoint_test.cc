@@ -21,6 +21,7 @@
 
 using namespace bert;
 using bert::testing::Contains;
+using bert::testing::last_checkpoint;
 using bert::testing::load_checkpoint;
 using bert::testing::mismatch;
 using bert::testing::patch_json;
@@ -31,18 +32,12 @@ using bert::testing::tiny;
 
 namespace {
 
-std::string last_checkpoint(const PretrainConfig& config) {
-  return checkpoint_directory(config.run_directory, config.max_steps);
-}
-
 /// The output of `bert pretrain` on standard error.
-std::string said(const PretrainConfig& config, int ranks = 1) {
-  const std::string path = config.run_directory + ".stderr";
-  const int code = result_of(start(config, "", ranks, [&] {
-    if (std::freopen(path.c_str(), "w", stderr) == nullptr) _exit(126);
-  }));
+std::string notes(const PretrainConfig& config, int ranks = 1) {
+  int code = -1;
+  const std::string text = testing::said(config, code, ranks);
   CHECK(code == kOk);
-  return read_file(path);
+  return text;
 }
 
 /// A run, and its last checkpoint as transformers would have it: without the files that are this program's alone.
@@ -75,7 +70,7 @@ TEST_CASE("A checkpoint of a run is a model directory of transformers, and stays
   for (const char* precision : {"fp32", "bf16-weights"}) {
     PretrainConfig config = tiny(directory, precision);
     config.max_steps = config.checkpoint_every = 2;
-    config.precision = precision;
+    config.precision = value_named<Precision>(precision).value();
     REQUIRE(pretrain(config, false) == kOk);
     const std::string checkpoint = last_checkpoint(config);
     const nlohmann::json file = nlohmann::json::parse(read_file(checkpoint + "/config.json"));
@@ -95,9 +90,9 @@ TEST_CASE("A run starts from a model directory of transformers, and says what it
   const EarlierModel earlier;
   const StateDict before = load_checkpoint(last_checkpoint(earlier.config)).model;
   PretrainConfig next = earlier.next("next");
-  CHECK_THAT(said(next), Contains("initial_checkpoint: " + earlier.path +
-                                  ": 46 tensors loaded, 0 missing, 0 unexpected, 0 reshaped, 0 ignored\n") &&
-                             Contains("starting from the weights of " + earlier.path));
+  CHECK_THAT(notes(next), Contains("initial_checkpoint: " + earlier.path +
+                                   ": 46 tensors loaded, 0 missing, 0 unexpected, 0 reshaped, 0 ignored\n") &&
+                              Contains("starting from the weights of " + earlier.path));
   const StateDict after = load_checkpoint(last_checkpoint(next)).model;
   REQUIRE(after.size() == before.size());
   for (const auto& item : after) CHECK(mismatch(before[item.key()], item.value(), {1e-6, 0.0}) == "");
@@ -105,9 +100,31 @@ TEST_CASE("A run starts from a model directory of transformers, and says what it
   // Two ranks, and a table with rows of padding.
   next = earlier.next("padded");
   next.model.vocab_size = bert::testing::kVocabulary + 8;
-  CHECK_THAT(said(next, 2), Contains("reshaped: bert.embeddings.word_embeddings.weight: [64, 32], now [72, 32]"));
+  CHECK_THAT(notes(next, 2), Contains("reshaped: bert.embeddings.word_embeddings.weight: [64, 32], now [72, 32]"));
   const torch::Tensor words = load_checkpoint(last_checkpoint(next)).model["bert.embeddings.word_embeddings.weight"];
   CHECK(mismatch(words.narrow(0, 0, 64), before["bert.embeddings.word_embeddings.weight"], {1e-6, 0.0}) == "");
+}
+
+TEST_CASE("A run takes the sizes of its model from initial_checkpoint where nobody gives them", "[unit][interop]") {
+  const EarlierModel earlier;
+  for (const std::string& from : {earlier.path, earlier.config.run_directory}) {
+    CAPTURE(from);
+    PretrainConfig next = earlier.next(from == earlier.path ? "foreign" : "own");
+    next.initial_checkpoint = from;
+    next.model = BertConfig();  // BERT-base, the default
+    next.model.hidden_dropout_prob = 0.25;
+    REQUIRE(pretrain(next, false) == kOk);
+    const Checkpoint last = load_checkpoint(last_checkpoint(next));
+    const BertConfig model = parse_pretrain_config(last.state.config, "state.json").model;
+    CHECK(model.hidden_size == earlier.config.model.hidden_size);
+    CHECK(model.num_hidden_layers == earlier.config.model.num_hidden_layers);
+    CHECK(model.vocab_size == earlier.config.model.vocab_size);
+    CHECK(model.hidden_dropout_prob == 0.25);
+    std::filesystem::rename(from, from + ".gone");  // the run has sizes of its own now
+    next.max_steps = next.checkpoint_every = 6;
+    CHECK(pretrain(next, true) == kOk);
+    std::filesystem::rename(from + ".gone", from);
+  }
 }
 
 TEST_CASE("An encoder without heads starts a run of any objective, whose heads begin anew", "[unit][interop]") {
@@ -119,9 +136,10 @@ TEST_CASE("An encoder without heads starts a run of any objective, whose heads b
   }
   save_safetensors(file, encoder);
   PretrainConfig nsp = earlier.next("nsp");
-  CHECK_THAT(said(nsp), Contains("39 tensors loaded, 7 missing") &&
-                            Contains("is an encoder without cls.predictions; the run initialises cls.predictions.bias, "
-                                     "cls.predictions.transform.dense.weight"));
+  CHECK_THAT(notes(nsp),
+             Contains("39 tensors loaded, 7 missing") &&
+                 Contains("is an encoder without cls.predictions; the run initialises cls.predictions.bias, "
+                          "cls.predictions.transform.dense.weight"));
   const StateDict after = load_checkpoint(last_checkpoint(nsp)).model;
   CHECK(after.size() == 46);
   for (const auto& item : encoder) CHECK(mismatch(after[item.key()], item.value(), {1e-6, 0.0}) == "");
@@ -130,7 +148,7 @@ TEST_CASE("An encoder without heads starts a run of any objective, whose heads b
   CHECK(head.std().item<double>() < 0.03);
   PretrainConfig mlm = earlier.next("mlm");
   mlm.objective = "mlm";
-  CHECK_THAT(said(mlm), Contains(", and leaves out bert.pooler.dense."));
+  CHECK_THAT(notes(mlm), Contains(", and leaves out bert.pooler.dense."));
 }
 
 TEST_CASE("A model that does not go with the run is refused by the field that differs", "[unit][interop]") {
@@ -140,7 +158,7 @@ TEST_CASE("A model that does not go with the run is refused by the field that di
     CHECK_THROWS_WITH(pretrain(run, false), Contains(message));
   };
   PretrainConfig run = earlier.next("run");
-  run.model.hidden_act = "gelu";
+  run.model.hidden_act = Activation::kGelu;
   refused(run, "was trained with model.hidden_act=\"gelu_new\", and this run has \"gelu\"");
   run = earlier.next("run");
   run.model.num_attention_heads = 4;

@@ -10,6 +10,7 @@
 #include "app/system/machine/memory.h"
 #include "app/train/pretrain.h"
 #include "data/io/files.h"
+#include "tests/places.h"
 #include "tests/support/tiny_pretraining.h"
 // Last, because it includes Catch2.
 #include "tests/support/launcher_testing.h"
@@ -66,7 +67,7 @@ TEST_CASE("auto takes the largest micro-batch whose plan fits, and says so", "[u
   CHECK(part.size == 2);
   CHECK_THAT(part.said, Contains("micro_batch_size auto: 2") && Contains("warning") &&
                             Contains("optimizer.average=masked_tokens"));
-  config.optimizer.average = "masked_tokens";
+  config.optimizer.average = GradientAverage::kMaskedTokens;
   CHECK_THAT(choose(config, 1, tokens).said, !Contains("warning"));
   CHECK_THROWS_WITH(choose(config, int64_t{1} << 50, 1),
                     Contains("micro_batch_size auto: the plan of one sequence") && Contains("gradient_checkpointing"));

@@ -32,11 +32,13 @@
 using namespace bert;
 using bert::testing::Approx;
 using bert::testing::Contains;
+using bert::testing::last_checkpoint;
 using bert::testing::load_checkpoint;
 using bert::testing::load_torchscript;
 using bert::testing::mismatch;
 using bert::testing::result_of;
 using bert::testing::run_in_child;
+using bert::testing::said;
 using bert::testing::start;
 using bert::testing::TemporaryDirectory;
 using bert::testing::tiny;
@@ -57,10 +59,6 @@ PretrainConfig tiny_of(const TemporaryDirectory& directory, const std::string& o
   return config;
 }
 
-std::string last_checkpoint(const PretrainConfig& config) {
-  return checkpoint_directory(config.run_directory, config.max_steps);
-}
-
 /// The parameters of the sentence-pair head among the names.
 std::vector<std::string> pair_parameters(const StateDict& tensors) {
   std::vector<std::string> found;
@@ -77,14 +75,6 @@ std::set<std::string> keys_of(const nlohmann::json& object) {
   std::set<std::string> keys;
   for (const auto& item : object.items()) keys.insert(item.key());
   return keys;
-}
-
-/// The output of a run on standard error.
-std::string said(const PretrainConfig& config, int& code) {
-  const std::string path = config.run_directory + ".stderr";
-  code = result_of(
-      start(config, "", 1, [&] { dup2(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO); }));
-  return read_file(path);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "app/net/socket.h"
 #include "app/system/exit_codes.h"
 #include "app/system/stop_signals.h"
+#include "tests/places.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/tiny_pretraining.h"
 // The last include: it includes Catch2.

@@ -12,6 +12,7 @@
 #include "app/config/pretrain_config.h"
 #include "app/launcher/store/store_server.h"
 #include "app/system/exit_codes.h"
+#include "tests/places.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/tiny_pretraining.h"
 // The last include: it includes Catch2.
@@ -22,7 +23,7 @@ using namespace bert::testing;
 
 namespace {
 
-constexpr int kRanks = 3;
+constexpr int kThreeRanks = 3;
 
 }  // namespace
 
@@ -44,15 +45,15 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
   for (int i = 0; i < 100; ++i) {
     const std::string& phase = phases[static_cast<size_t>(i) % phases.size()];
     const bool chief_only = phase == "checkpoint.write";
-    const int rank = chief_only ? 0 : i / static_cast<int>(phases.size()) % kRanks;
+    const int rank = chief_only ? 0 : i / static_cast<int>(phases.size()) % kThreeRanks;
     const int count = phase == "joining" ? 1 : 1 + i % 3;
     CAPTURE(i, phase, rank, count);
     Launcher launcher(
-        {"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file},
+        {"--standalone", "--nproc-per-node", std::to_string(kThreeRanks), BERT_EXECUTABLE, "pretrain", file},
         [&] { setenv("BERT_FAIL_POINT", fmt::format("{}:{}@{}", phase, count, rank).c_str(), 1); }, BERTRUN_EXECUTABLE);
     std::vector<pid_t> pids;
-    while (pids.size() < kRanks && !launcher.ended()) pids = children_named("bert", launcher.pid());
-    REQUIRE(pids.size() == kRanks);
+    while (pids.size() < kThreeRanks && !launcher.ended()) pids = children_named("bert", launcher.pid());
+    REQUIRE(pids.size() == kThreeRanks);
     while (std::all_of(pids.begin(), pids.end(), alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const auto death = Clock::now();
     while (std::any_of(pids.begin(), pids.end(), alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -73,7 +74,7 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
   config.stop_at_step = 100;
   std::ofstream(file) << to_json(config);
   Launcher last(
-      {"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file}, [] {},
+      {"--standalone", "--nproc-per-node", std::to_string(kThreeRanks), BERT_EXECUTABLE, "pretrain", file}, [] {},
       BERTRUN_EXECUTABLE);
   CHECK(last.wait() == kOk);
 }
@@ -154,12 +155,12 @@ TEST_CASE("A rank that is stopped ends the job a second after the timeout at mos
     const std::string file = directory.path("run.json");
     std::ofstream(file) << to_json(config);
     Launcher launcher(
-        {"--standalone", "--nproc-per-node", std::to_string(kRanks), BERT_EXECUTABLE, "pretrain", file}, [] {},
+        {"--standalone", "--nproc-per-node", std::to_string(kThreeRanks), BERT_EXECUTABLE, "pretrain", file}, [] {},
         BERTRUN_EXECUTABLE);
     const std::string metrics = config.run_directory + "/metrics.jsonl";
     REQUIRE(eventually([&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; }));
     const std::vector<pid_t> pids = children_named("bert", launcher.pid());
-    REQUIRE(pids.size() == kRanks);
+    REQUIRE(pids.size() == kThreeRanks);
     const auto start = Clock::now();
     for (const pid_t pid : pids) {
       const std::string environment = '\0' + read_file("/proc/" + std::to_string(pid) + "/environ");

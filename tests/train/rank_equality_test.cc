@@ -61,17 +61,17 @@ PretrainConfig config_of(const Case& c, const std::string& train) {
                   .intermediate_size = 32,
                   .max_position_embeddings = bert::testing::kLength};
   config.model.hidden_dropout_prob = config.model.attention_probs_dropout_prob = 0.1;
-  config.precision = c.precision == "fp64" ? "fp32" : c.precision;
+  config.precision = value_named<Precision>(c.precision).value_or(Precision::kFp32);  // fp64: of the weights
   config.max_steps = 20;
   config.global_batch_size = 12;
   config.micro_batch_size = c.micro_batch_size;
-  config.optimizer.type = c.type;
-  config.optimizer.average = c.average;
+  config.optimizer.type = value_named<OptimizerType>(c.type).value();
+  config.optimizer.average = value_named<GradientAverage>(c.average).value();
   config.optimizer.lr = 2e-3;
   config.schedule.warmup_proportion = 0.1;
   config.amp.init_scale = overflows(c) ? 65536.0 * 256.0 : 1024.0;
   config.amp.growth_interval = overflows(c) ? 5 : config.max_steps;
-  config.distributed.compression = c.compression;
+  config.distributed.compression = value_named<GradientCompression>(c.compression).value();
   config.distributed.shard_optimizer_state = c.sharded;
   config.gradient_checkpointing = c.checkpointing;
   return config;

@@ -20,6 +20,7 @@
 #include "app/train/pretrain.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "tests/places.h"
 #include "tests/support/pretrain_process.h"
 #include "tests/support/report_readers.h"
 #include "tests/support/tiny_finetuning.h"
@@ -80,7 +81,7 @@ TEST_CASE("Every report of a run says the same, and changes no bit of the result
   plain.evaluate_every = 4;
   plain.report = {"jsonl"};
   for (PretrainConfig* config : {&plain, &all}) {
-    config->optimizer.type = "lamb";
+    config->optimizer.type = OptimizerType::kLamb;
     REQUIRE(pretrain(*config, false) == kOk);
   }
   for (const char* name : {"model.safetensors", "optimizer.safetensors"})
@@ -101,7 +102,7 @@ TEST_CASE("layers.jsonl has norms and LAMB's trust ratio at every evaluation", "
   PretrainConfig config = tiny(directory, "run");
   config.evaluate_every = 8;
   config.report.emplace_back("layers");
-  config.optimizer.type = "lamb";
+  config.optimizer.type = OptimizerType::kLamb;
   REQUIRE(pretrain(config, false) == kOk);
   const std::vector<Json> lines = lines_of(config, "layers.jsonl");
   CHECK(steps_of(lines) == std::vector<int64_t>{0, 8, 12});
@@ -223,7 +224,7 @@ TEST_CASE("attempts.jsonl takes any command line, and loses the damaged lines of
 TEST_CASE("An error ends an attempt with its message", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
-  config.precision = "fp16";
+  config.precision = Precision::kFp16;
   config.amp.init_scale = 65536.0 * 65536.0;  // every step overflows
   config.amp.dynamic = false;
   config.amp.max_consecutive_skips = 3;
@@ -310,7 +311,7 @@ TEST_CASE("Ranks with a sharded state report the same layers as one process", "[
   PretrainConfig one = with_all_reports(tiny(directory, "one")), two = one;
   two.run_directory = directory.path("two");
   for (PretrainConfig* config : {&one, &two}) {
-    config->optimizer.type = "lamb";
+    config->optimizer.type = OptimizerType::kLamb;
     config->optimizer.ema_decay = 0.9;
   }
   two.distributed.shard_optimizer_state = true;

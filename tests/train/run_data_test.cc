@@ -40,9 +40,9 @@ PretrainConfig with_sources(const TemporaryDirectory& directory, const std::stri
 }
 
 void pack(PretrainConfig& config) {
-  config.data.masking = "dynamic";
+  config.data.masking = Masking::kDynamic;
   config.micro_batch_tokens = 64;
-  config.optimizer.average = "masked_tokens";
+  config.optimizer.average = GradientAverage::kMaskedTokens;
 }
 
 std::vector<nlohmann::json> intervals(const PretrainConfig& config) {
@@ -132,7 +132,7 @@ TEST_CASE("Packed micro-batches and length bins train as micro-batches of one si
   std::vector<std::vector<nlohmann::json>> runs;
   for (const char* name : {"plain", "packed", "bins"}) {
     PretrainConfig config = tiny(directory, name);
-    config.optimizer.average = "masked_tokens";
+    config.optimizer.average = GradientAverage::kMaskedTokens;
     config.global_batch_size = 16;
     config.log_every = 1;
     config.data.train = {directory.path("even.shard")};
@@ -216,7 +216,7 @@ TEST_CASE("A damaged row ends a run of several ranks, or is skipped by all and c
   std::vector<std::vector<nlohmann::json>> runs;
   for (const int ranks : {1, 2}) {
     config.run_directory = directory.path(fmt::format("ranks-{}", ranks));
-    config.data.corrupted_rows = "skip";
+    config.data.corrupted_rows = CorruptedRows::kSkip;
     const std::string errors = directory.path("stderr");
     REQUIRE(result_of(start(config, "", ranks, [&] { dup2(creat(errors.c_str(), 0600), STDERR_FILENO); })) == kOk);
     CHECK_THAT(read_file(errors), Contains("3 damaged rows: ") && Contains("row 17: ") && Contains("row 200: "));
@@ -240,10 +240,10 @@ TEST_CASE("A run refuses shards without masks unless it draws them, and a budget
   config.data.train = config.data.validation = {directory.path("bare.shard")};
   config.evaluate_every = 6;
   CHECK(run_in_child(config) == kBadConfiguration);
-  config.data.masking = "dynamic";
+  config.data.masking = Masking::kDynamic;
   CHECK(run_in_child(config) == kOk);
   config.run_directory = directory.path("other");
-  config.optimizer.average = "masked_tokens";
+  config.optimizer.average = GradientAverage::kMaskedTokens;
   config.micro_batch_tokens = 20;  // sequences have up to 23 tokens
   CHECK(run_in_child(config) == kBadConfiguration);
   config.micro_batch_tokens = 400;  // 8 sequences of a step have about 140

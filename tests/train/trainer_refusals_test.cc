@@ -1,6 +1,7 @@
 // Runs that cannot continue, or not as requested: the refusal has the reason, and no existing file is lost.
 #include <sys/resource.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -22,24 +23,11 @@ using namespace bert;
 using bert::testing::Contains;
 using bert::testing::load_checkpoint;
 using bert::testing::result_of;
+using bert::testing::said;
 using bert::testing::start;
 using bert::testing::TemporaryDirectory;
 using bert::testing::tiny;
 using bert::testing::write_counting_shard;
-
-namespace {
-
-/// The output of `bert pretrain` on standard error. `code` gets its exit code.
-std::string said(const PretrainConfig& config, int& code, int ranks = 1, const std::function<void()>& prepare = {}) {
-  const std::string path = config.run_directory + ".stderr";
-  code = result_of(start(config, "", ranks, [&] {
-    if (std::freopen(path.c_str(), "w", stderr) == nullptr) _exit(126);
-    if (prepare) prepare();
-  }));
-  return read_file(path);
-}
-
-}  // namespace
 
 TEST_CASE("A run does not go on with other examples unless it is told to", "[unit][trainer]") {
   const TemporaryDirectory directory;
@@ -98,7 +86,8 @@ TEST_CASE("A checkpoint that does not fit is refused with the keys that differ",
   const std::vector<std::pair<std::string, std::function<void(PretrainConfig&)>>> changes = {
       {"/model/hidden_size: was 32, now 48", wider},
       {"/model/num_hidden_layers: was 2, now 3", deeper},
-      {"/precision: was \"fp32\", now \"bf16-weights\"", [](PretrainConfig& c) { c.precision = "bf16-weights"; }},
+      {"/precision: was \"fp32\", now \"bf16-weights\"",
+       [](PretrainConfig& c) { c.precision = Precision::kBf16Weights; }},
       {"/optimizer/ema_decay: was 0", [](PretrainConfig& c) { c.optimizer.ema_decay = 0.9; }}};
   for (const auto& [difference, change] : changes) {
     CAPTURE(difference);
@@ -172,4 +161,25 @@ TEST_CASE("A model with more rows than the vocabulary has tokens says so", "[uni
   int code = 0;
   CHECK_THAT(said(config, code), Contains("model.vocab_size 72: ") && Contains("has 64 tokens") && Contains("padding"));
   CHECK(code == kOk);
+}
+
+TEST_CASE("A run whose directory is moved under it stops, and leaves the run that has taken its path alone",
+          "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.max_steps = 100'000;
+  config.checkpoint_every = 20;
+  config.keep_checkpoints = 2;
+  const std::string moved = directory.path("moved");
+  const pid_t first = start(config);
+  while (!std::filesystem::exists(config.run_directory + "/latest")) usleep(1000);
+  std::filesystem::rename(config.run_directory, moved);
+  PretrainConfig second = config;
+  second.max_steps = 4;
+  second.checkpoint_every = 2;
+  CHECK(result_of(start(second)) == kOk);
+  CHECK(result_of(first) == kIo);
+  CHECK(std::filesystem::exists(config.run_directory + "/checkpoints/step-00000002"));
+  CHECK(std::filesystem::exists(config.run_directory + "/checkpoints/step-00000004"));
+  CHECK_FALSE(std::filesystem::is_empty(moved + "/checkpoints"));
 }

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "app/benchmark/plain_operators.h"
 #include "app/benchmark/random_batch.h"
 #include "app/system/errors.h"
 #include "model/state_dict.h"
+#include "tests/bench/plain_operators.h"
 #include "tests/support/allocations.h"
 #include "tests/testing.h"
 
@@ -28,9 +28,9 @@ namespace {
 PretrainConfig tiny(const std::string& precision, const std::string& optimizer,
                     const std::string& average = "micro_batches") {
   PretrainConfig config;
-  config.precision = precision;
-  config.optimizer.type = optimizer;
-  config.optimizer.average = average;
+  config.precision = value_named<Precision>(precision).value();
+  config.optimizer.type = value_named<OptimizerType>(optimizer).value();
+  config.optimizer.average = value_named<GradientAverage>(average).value();
   config.model = {.vocab_size = 64,
                   .hidden_size = 32,
                   .num_hidden_layers = 2,
@@ -193,7 +193,7 @@ TEST_CASE("Masters and averages of low-precision weights begin with the fp32 wei
   config.optimizer.ema_decay = 0.9;
   for (const char* precision : {"bf16-weights", "fp16-weights"}) {
     CAPTURE(precision);
-    config.precision = precision;
+    config.precision = value_named<Precision>(precision).value();
     const TrainingStep fresh(config, torch::kCPU, nullptr);
     TrainingStep started(config, torch::kCPU, nullptr);
     StateDict earlier;  // other weights than the initial ones

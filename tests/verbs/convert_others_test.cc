@@ -7,6 +7,7 @@
 #include "tests/support/command_testing.h"
 #include "tests/support/google_checkpoint.h"
 #include "tests/support/nvidia_checkpoint.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -17,7 +18,7 @@ using testing::CommandResult;
 using testing::Contains;
 using testing::TemporaryDirectory;
 
-CommandResult convert(std::vector<std::string> arguments) {
+CommandResult run_convert(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "convert");
   return testing::run_command(convert_command, arguments);
 }
@@ -40,7 +41,7 @@ TEST_CASE("A checkpoint of Google becomes ours, and a directory of transformers"
   testing::write_google(google, testing::google_variables());
   const std::string ours = directory.path("ours"), theirs = directory.path("theirs");
   for (const std::string& input : {google.path(), google.path("bert_model.ckpt")}) {
-    const CommandResult result = convert({"--from", "google", "--input", input, "--output", ours, "--overwrite"});
+    const CommandResult result = run_convert({"--from", "google", "--input", input, "--output", ours, "--overwrite"});
     INFO(result.err);
     REQUIRE(result.code == kOk);
     CHECK_THAT(result.err, Contains("46 tensors loaded, 0 missing, 0 unexpected, 0 reshaped, 0 ignored"));
@@ -50,12 +51,12 @@ TEST_CASE("A checkpoint of Google becomes ours, and a directory of transformers"
     CHECK(has_small_bert(ours + "/model.safetensors"));
   }
   const CommandResult result =
-      convert({"--from", "google", "--input", google.path(), "--to", "huggingface", "--output", theirs});
+      run_convert({"--from", "google", "--input", google.path(), "--to", "huggingface", "--output", theirs});
   INFO(result.err);
   REQUIRE(result.code == kOk);
   CHECK(has_small_bert(theirs + "/model.safetensors"));
   CHECK(fs::exists(theirs + "/tokenizer.json"));
-  CHECK(convert({"--from", "google", "--input", directory.path("none"), "--output", directory.path("x")}).code ==
+  CHECK(run_convert({"--from", "google", "--input", directory.path("none"), "--output", directory.path("x")}).code ==
         kInputMissing);
 }
 
@@ -63,30 +64,31 @@ TEST_CASE("A checkpoint of NVIDIA is refused with 77 unless it is trusted", "[un
   const TemporaryDirectory directory;
   const std::string input = directory.path("ckpt_8601.pt"), config = directory.path("large.json"),
                     vocabulary = directory.path("words.txt"), output = directory.path("ours");
-  testing::write_bytes(input, testing::torch_archive_of(testing::nvidia_tensors()));
-  testing::write_bytes(config, testing::kSmallBertConfig);
-  testing::write_bytes(vocabulary, testing::kSmallVocabulary);
+  testing::write_text(input, testing::torch_archive_of(testing::nvidia_tensors()));
+  testing::write_text(config, testing::kSmallBertConfig);
+  testing::write_text(vocabulary, testing::kSmallVocabulary);
   std::vector<std::string> arguments = {"--from", "nvidia",   "--input", input,     "--output",
                                         output,   "--config", config,    "--vocab", vocabulary};
-  CommandResult result = convert(arguments);
+  CommandResult result = run_convert(arguments);
   CHECK(result.code == kRefused);
   CHECK_THAT(result.err, Contains(input + ": is a pickle") && Contains("--trust"));
   CHECK_FALSE(fs::exists(output));
   arguments.emplace_back("--trust");
-  result = convert(arguments);
+  result = run_convert(arguments);
   INFO(result.err);
   REQUIRE(result.code == kOk);
   CHECK_THAT(result.err, Contains("46 tensors loaded, 0 missing, 0 unexpected, 2 reshaped, 1 ignored"));
   CHECK_THAT(result.err, Contains("bert.embeddings.word_embeddings.weight: [16, 4], now [10, 4]"));
   CHECK(verify_checkpoint(output).contains("model.safetensors"));
 
-  testing::write_bytes(input, testing::torch_archive_of(testing::nvidia_tensors()).substr(0, 5000));
+  testing::write_text(input, testing::torch_archive_of(testing::nvidia_tensors()).substr(0, 5000));
   arguments[5] = directory.path("cut");
-  result = convert(arguments);
+  result = run_convert(arguments);
   CHECK(result.code == kBadData);
   CHECK_THAT(result.err, Contains("is no archive of PyTorch, or a damaged one"));
   CHECK_FALSE(fs::exists(directory.path("cut")));
-  CHECK(convert({"--from", "huggingface", "--config", config, "--input", input, "--output", output}).code == kUsage);
+  CHECK(run_convert({"--from", "huggingface", "--config", config, "--input", input, "--output", output}).code ==
+        kUsage);
 }
 
 }  // namespace bert

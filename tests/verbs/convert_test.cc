@@ -64,7 +64,7 @@ TEST_CASE("A directory of transformers becomes a checkpoint, and that the same d
   CHECK(state.model.objective == Objective::kNsp);
   CHECK(state.model.vocabulary.size() == 24);
   const PretrainConfig config = parse_pretrain_config(state.config, "state.json");
-  CHECK(config.model.hidden_act == "gelu");
+  CHECK(config.model.hidden_act == Activation::kGelu);
   CHECK(config.model.intermediate_size == 12);
   CHECK(config.data.tokenizer.max_input_chars_per_word == 100);
 

@@ -5,6 +5,7 @@
 #include "app/verbs/verbs.h"
 #include "tests/support/command_testing.h"
 #include "tests/support/corpus_testing.h"
+#include "tests/support/text_file.h"
 #include "tests/testing.h"
 
 namespace bert {

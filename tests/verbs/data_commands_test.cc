@@ -194,6 +194,17 @@ TEST_CASE("bert data split keeps documents apart", "[unit][data_commands]") {
   CHECK(result.err.empty());
 }
 
+TEST_CASE("bert data split knows the rules of a language where the text is too short to tell it",
+          "[unit][data_commands]") {
+  const auto split = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"data", "split"});
+    return testing::run_command(data_command, more, "Wagners 3. Januar.\n");
+  };
+  CHECK(split({}).out == "Wagners 3.\nJanuar.\n\n");
+  CHECK(split({"--language", "de"}).out == "Wagners 3. Januar.\n\n");
+  CHECK(split({"--language", "xx"}).code == kUsage);
+}
+
 TEST_CASE("bert data split drops and counts invalid UTF-8, and fails if standard input cannot be read",
           "[unit][data_commands]") {
   const testing::CommandResult dropped =

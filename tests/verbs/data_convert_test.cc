@@ -23,13 +23,13 @@ using testing::ExampleGolden;
 using testing::read_examples;
 using testing::TemporaryDirectory;
 
-testing::CommandResult data(std::vector<std::string> arguments) {
+testing::CommandResult run_data(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "data");
   return testing::run_command(data_command, arguments);
 }
 
 json answer(const std::vector<std::string>& arguments) {
-  const testing::CommandResult result = data(arguments);
+  const testing::CommandResult result = run_data(arguments);
   INFO(result.err);
   REQUIRE(result.code == kOk);
   return json::parse(result.out);
@@ -60,7 +60,7 @@ TEST_CASE("Examples go through all formats and come back, with what the formats 
   answer({"convert", made.path("b.hdf5"), "--output", made.path("c.tfrecord"), "--format", "tfrecord"});
   answer({"convert", made.path("c.tfrecord"), "--output", made.path("d.gz"), "--format", "tfrecord.gz"});
   const testing::CommandResult last =
-      data({"convert", made.path("d.gz"), "--output", made.path("e"), "--format", "shard"});
+      run_data({"convert", made.path("d.gz"), "--output", made.path("e"), "--format", "shard"});
   CHECK_THAT(last.err, Contains("do not say their vocabulary") && Contains("--vocab records it"));
   CHECK(read_examples(made.path("e")) == made.examples);
   const PretrainingShards shards({made.path("e")});
@@ -84,7 +84,7 @@ TEST_CASE("--vocab records the vocabulary of examples that do not say theirs", "
   const std::vector<std::string> convert = {
       "convert", golden.file("nvidia.hdf5"), "--output", made.path("n.shard"), "--format", "shard",
       "--vocab", made.path("vocab.txt")};
-  const testing::CommandResult result = data(convert);
+  const testing::CommandResult result = run_data(convert);
   CHECK(result.code == kOk);
   CHECK_THAT(result.err, !Contains("vocabulary"));
   CHECK(read_examples(made.path("n.shard")) == golden.examples());
@@ -93,13 +93,13 @@ TEST_CASE("--vocab records the vocabulary of examples that do not say theirs", "
   CHECK(manifest.vocabulary_checksum == json::parse(result.out)["vocabulary_checksum"]);
   CHECK(open_examples(made.path("n.shard"))->info().max_predictions_per_seq == golden.max_predictions());
   // A shard of another vocabulary is not taken for one of this, nor are ids outside of it.
-  CHECK_THAT(
-      data({"convert", made.shard, "--output", made.path("x"), "--format", "shard", "--vocab", made.path("vocab.txt")})
-          .err,
-      Contains("is not the vocabulary that " + made.shard + " was made with"));
+  CHECK_THAT(run_data({"convert", made.shard, "--output", made.path("x"), "--format", "shard", "--vocab",
+                       made.path("vocab.txt")})
+                 .err,
+             Contains("is not the vocabulary that " + made.shard + " was made with"));
   std::ofstream(made.path("small.txt")) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n";
-  const testing::CommandResult outside = data({"convert", golden.file("nvidia.hdf5"), "--output", made.path("x"),
-                                               "--format", "shard", "--vocab", made.path("small.txt")});
+  const testing::CommandResult outside = run_data({"convert", golden.file("nvidia.hdf5"), "--output", made.path("x"),
+                                                   "--format", "shard", "--vocab", made.path("small.txt")});
   CHECK(outside.code == kBadData);
   CHECK_THAT(outside.err, Contains("in a vocabulary of 6"));
   CHECK_FALSE(std::filesystem::exists(made.path("x")));
@@ -123,10 +123,10 @@ TEST_CASE("Several inputs and directories become one file, or one for each in a 
   CHECK(answer({"stats", made.path("out")})["examples"] == 30);
   answer({"convert", made.path("out"), "--output", made.path("in"), "--format", "tfrecord.gz"});
   CHECK(read_examples(made.path("in/00000-of-00002.tfrecord.gz")).size() == 20);
-  CHECK(data({"convert", made.path("in"), "--output", made.path("out"), "--format", "shard"}).code == kUsage);
+  CHECK(run_data({"convert", made.path("in"), "--output", made.path("out"), "--format", "shard"}).code == kUsage);
 
   std::filesystem::remove(made.path("out/00000-of-00002.hdf5"));
-  const testing::CommandResult missing = data({"verify", made.path("out")});
+  const testing::CommandResult missing = run_data({"verify", made.path("out")});
   CHECK(missing.code == kInputMissing);
   CHECK_THAT(missing.err, Contains("00000-of-00002.hdf5 is missing"));
 }
@@ -137,13 +137,15 @@ TEST_CASE("Inputs of two vocabularies, outputs over inputs, and unknown formats 
                      {.vocab_size = 9, .max_seq_length = 4, .vocabulary_checksum = "ff", .parameters = {}});
   writer.add({{1, 2}, 1, {}, {}, false});
   writer.commit();
-  CHECK_THAT(data({"convert", made.shard, made.path("b.shard"), "--output", made.path("c"), "--format", "shard"}).err,
-             Contains("made with another vocabulary"));
-  CHECK(data({"convert", made.shard, "--output", made.shard, "--format", "hdf5"}).code == kUsage);
-  CHECK(data({"convert", made.shard, "--output", made.path("c"), "--format", "csv"}).code == kUsage);
-  CHECK(data({"convert", made.path("absent"), "--output", made.path("c"), "--format", "shard"}).code == kInputMissing);
+  CHECK_THAT(
+      run_data({"convert", made.shard, made.path("b.shard"), "--output", made.path("c"), "--format", "shard"}).err,
+      Contains("made with another vocabulary"));
+  CHECK(run_data({"convert", made.shard, "--output", made.shard, "--format", "hdf5"}).code == kUsage);
+  CHECK(run_data({"convert", made.shard, "--output", made.path("c"), "--format", "csv"}).code == kUsage);
+  CHECK(run_data({"convert", made.path("absent"), "--output", made.path("c"), "--format", "shard"}).code ==
+        kInputMissing);
   std::ofstream(made.path("text.txt")) << "Nothing but a text, which is long enough.\n";
-  CHECK(data({"convert", made.path("text.txt"), "--output", made.path("c"), "--format", "shard"}).code == kBadData);
+  CHECK(run_data({"convert", made.path("text.txt"), "--output", made.path("c"), "--format", "shard"}).code == kBadData);
   CHECK_FALSE(std::filesystem::exists(made.path("c")));
 }
 
@@ -168,7 +170,7 @@ TEST_CASE("Inputs that training does not take alike do not become one file", "[u
                     out = directory.path("out");
   const auto refused = [&](const std::string& a, const std::string& b, const std::string& message) {
     for (const std::string format : {"shard", "tfrecord", "hdf5"}) {
-      const testing::CommandResult result = data({"convert", a, b, "--output", out, "--format", format});
+      const testing::CommandResult result = run_data({"convert", a, b, "--output", out, "--format", format});
       CHECK(result.code == kBadData);
       CHECK_THAT(result.err, Contains(message));
       CHECK_FALSE(std::filesystem::exists(out));
@@ -182,8 +184,8 @@ TEST_CASE("Inputs that training does not take alike do not become one file", "[u
   refused(nsp, german, nsp + " was made with strip_accents true, " + german + " was made with strip_accents false");
   // The first file need not be the one that says it.
   const std::string silent = write_shard(directory.path("silent.shard"), {});
-  CHECK(data({"convert", silent, nsp, cased, "--output", out, "--format", "shard"}).code == kBadData);
-  CHECK(data({"convert", silent, nsp, "--output", out, "--format", "shard"}).code == kOk);
+  CHECK(run_data({"convert", silent, nsp, cased, "--output", out, "--format", "shard"}).code == kBadData);
+  CHECK(run_data({"convert", silent, nsp, "--output", out, "--format", "shard"}).code == kOk);
 
   // Files of their own keep their own settings.
   answer({"convert", nsp, sop, none, "--output", directory.path("each/"), "--format", "hdf5"});
@@ -207,7 +209,7 @@ TEST_CASE("TFRecord does not say an objective; the writer warns, and --objective
   for (const std::string& shard : {sop, mlm, nsp}) {
     const std::string record = directory.path("a.tfrecord"), back = directory.path("back.shard"),
                       name = std::filesystem::path(shard).stem();
-    const testing::CommandResult written = data({"convert", shard, "--output", record, "--format", "tfrecord"});
+    const testing::CommandResult written = run_data({"convert", shard, "--output", record, "--format", "tfrecord"});
     REQUIRE(written.code == kOk);
     if (shard == nsp) {
       CHECK_THAT(written.err, !Contains("objective"));
@@ -221,7 +223,7 @@ TEST_CASE("TFRecord does not say an objective; the writer warns, and --objective
     CHECK(objective(back) == (shard == mlm ? "mlm" : "nsp"));  // what the examples show
   }
   const testing::CommandResult other =
-      data({"convert", nsp, "--output", directory.path("x"), "--format", "shard", "--objective", "sop"});
+      run_data({"convert", nsp, "--output", directory.path("x"), "--format", "shard", "--objective", "sop"});
   CHECK(other.code == kBadData);
   CHECK_THAT(other.err, Contains("nsp.shard: says objective nsp; --objective sop"));
 }
@@ -247,7 +249,7 @@ TEST_CASE("verify and stats say the same of every format", "[unit][data_convert]
     std::string bytes = read_file(path);
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
     std::ofstream(path, std::ios::binary) << bytes;
-    const testing::CommandResult damaged = data({"verify", path, made.shard});
+    const testing::CommandResult damaged = run_data({"verify", path, made.shard});
     CHECK(damaged.code == kBadData);
     CHECK_THAT(damaged.err, Contains("1 of 2 files are damaged"));
     CHECK(json::parse(damaged.out.substr(0, damaged.out.find('\n')))["ok"] == false);
@@ -273,7 +275,7 @@ TEST_CASE("An example is shown as words, with its masks and the relation of its 
     writer->add(pair);
     writer->commit();
     const std::string of = format == "tfrecord" ? "" : " of 2";
-    CHECK(data({"show", path, "--row", "1", "--vocab", directory.path("vocab.txt")}).out ==
+    CHECK(run_data({"show", path, "--row", "1", "--vocab", directory.path("vocab.txt")}).out ==
           "row 1" + of +
               ": 10 tokens, 3 masked, B does not follow A\n"
               "A: [CLS] the un[MASK](aff)able cat [SEP]\n"
@@ -282,8 +284,8 @@ TEST_CASE("An example is shown as words, with its masks and the relation of its 
               "      3  ##aff -> [MASK]\n"
               "      7  sat -> ran\n"
               "      8  . (kept)\n");
-    CHECK(data({"show", path}).out == "row 0" + of + ": 4 tokens, 0 masked, no B\nA: 2 5 9 3\n");
-    const testing::CommandResult outside = data({"show", path, "--row", "2"});
+    CHECK(run_data({"show", path}).out == "row 0" + of + ": 4 tokens, 0 masked, no B\nA: 2 5 9 3\n");
+    const testing::CommandResult outside = run_data({"show", path, "--row", "2"});
     CHECK(outside.code == kUsage);
     CHECK_THAT(outside.err, Contains("has the rows 0 to 1"));
   }

@@ -33,10 +33,10 @@ CommandResult create(std::vector<std::string> arguments) {
   return testing::run_command(data_command, arguments);
 }
 
-struct Files {
+struct TextFiles {
   TemporaryDirectory directory;
   std::string vocab = directory.path("vocab.txt"), text = directory.path("text.txt"), out = directory.path("out");
-  Files() {
+  TextFiles() {
     std::ofstream(vocab) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\ndog\nsat\nran\n.\n##s\n";
     std::ofstream file(text);
     for (int i = 0; i < 60; ++i) file << "The cat sat.\nThe dogs ran.\nThe cats sat.\nThe zebra ran.\n\n";
@@ -45,6 +45,13 @@ struct Files {
     more.insert(more.begin(), {"--input", text, "--vocab", vocab, "--output", output, "--max-seq-length", "24",
                                "--dupe-factor", "2"});
     return create(std::move(more));
+  }
+  /// The messages about examples of another text.
+  [[nodiscard]] std::string said(const std::string& other, std::vector<std::string> more = {}) const {
+    std::ofstream(text) << other;
+    const CommandResult result = make(out, std::move(more));
+    CHECK(result.code == kOk);
+    return result.err;
   }
 };
 
@@ -70,7 +77,7 @@ TEST_CASE("bert data create writes Google's TFRecord byte for byte, with Google'
 }
 
 TEST_CASE("bert data create takes flags that are switched off as absl does", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   const std::string cased = files.directory.path("cased"), off = files.directory.path("off");
   REQUIRE(files.make(cased, {"--cased"}).code == kOk);
   REQUIRE(files.make(off, {"--nodo_lower_case", "--nodo_whole_word_mask"}).code == kOk);
@@ -119,7 +126,7 @@ TEST_CASE("bert data create masks whole words as Google's algorithm does", "[gol
 }
 
 TEST_CASE("Several outputs get the examples in turn, as in Google's script", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   const std::string one = files.directory.path("one.shard"), a = files.directory.path("a.shard"),
                     b = files.directory.path("b.shard");
   REQUIRE(files.make(one, {}).code == kOk);
@@ -132,7 +139,7 @@ TEST_CASE("Several outputs get the examples in turn, as in Google's script", "[u
 }
 
 TEST_CASE("bert data create makes directories, and says when there is nothing to do", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   const std::string held = files.directory.path("held");
   CommandResult made = files.make(files.out + "/", {"--validation-output", held});
   REQUIRE(made.code == kOk);
@@ -185,7 +192,7 @@ TEST_CASE("bert data create makes directories, and says when there is nothing to
 }
 
 TEST_CASE("A single file says what memory it takes", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   const CommandResult made = files.make(files.out, {});
   CHECK(made.code == kOk);
   CHECK_THAT(made.err, Contains("takes about 9 MB of memory") && Contains("MB are available"));
@@ -197,7 +204,7 @@ TEST_CASE("A single file says what memory it takes", "[unit][data_create]") {
 }
 
 TEST_CASE("A single file from a pipe ends when its text takes too much memory", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   const std::string pipe = files.directory.path("pipe");
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const auto before = std::signal(SIGPIPE, SIG_IGN);  // the reader ends before the writer
@@ -221,7 +228,7 @@ TEST_CASE("A single file from a pipe ends when its text takes too much memory", 
 }
 
 TEST_CASE("--memory bounds a directory, and more of it is the advice", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   CommandResult made = files.make(files.out + "/", {"--memory", "20"});
   CHECK(made.code == kOutOfMemory);
   CHECK_THAT(made.err, Contains("20 MB are allowed: give --memory 149 "));
@@ -235,7 +242,7 @@ TEST_CASE("--memory bounds a directory, and more of it is the advice", "[unit][d
 }
 
 TEST_CASE("bert data create reads JSON lines and skips bad ones on request", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   const std::string lines = files.directory.path("a.jsonl"), odd = files.directory.path("a.text");
   std::ofstream(lines) << "{\"body\": {\"text\": \"The cat sat. The dog ran.\"}}\nnot JSON\n"
                           "{\"body\": {\"text\": \"The dogs ran. The cats sat.\"}}\n";
@@ -270,7 +277,7 @@ TEST_CASE("bert data create reads JSON lines and skips bad ones on request", "[u
 }
 
 TEST_CASE("TFRecord of other objectives than next sentence comes with a warning", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   const CommandResult sop = files.make(files.out, {"--format", "tfrecord", "--objective", "sop"}),
                       nsp = files.make(files.out, {"--format", "tfrecord"});
   CHECK_THAT(sop.err, Contains("TFRecord has no place for the objective") && Contains("--objective sop"));
@@ -278,25 +285,46 @@ TEST_CASE("TFRecord of other objectives than next sentence comes with a warning"
 }
 
 TEST_CASE("A text whose documents are one sentence each comes with a warning", "[unit][data_create]") {
-  const Files files;
-  const auto said = [&](const std::string& text, std::vector<std::string> more = {}) {
-    std::ofstream(files.text) << text;
-    const CommandResult result = files.make(files.out, std::move(more));
-    CHECK(result.code == kOk);
-    return result.err;
-  };
+  const TextFiles files;
   const std::string lone = "The cat sat.\n\nThe dog ran.\n\nThe cat ran.\n";
   const std::string warning =
       "bert data create: warning: every one of the 3 documents is one sentence, so that no example has two sentences "
       "in "
       "order. --split-sentences finds the sentences of prose; --objective mlm needs none\n";
-  CHECK_THAT(said(lone), Contains(warning));
-  CHECK_THAT(said(lone, {"--objective", "mlm"}), !Contains("one sentence"));
-  CHECK_THAT(said(lone + "The dog sat.\n"), !Contains("one sentence"));  // the last document has two
+  CHECK_THAT(files.said(lone), Contains(warning));
+  CHECK_THAT(files.said(lone, {"--objective", "mlm"}), !Contains("one sentence"));
+  CHECK_THAT(files.said(lone + "The dog sat.\n"), !Contains("one sentence"));  // the last document has two
+}
+
+TEST_CASE("A vocabulary that lacks the words of the text, and a lone document, come with a warning",
+          "[unit][data_create]") {
+  const TextFiles files;
+  const std::string known = "The cat sat.\nThe dog ran.\n\nThe cat ran.\nThe dog sat.\n";
+  CHECK_THAT(files.said(known), !Contains("unknown") && !Contains("one document"));
+  CHECK_THAT(files.said(known + "Привет привет.\n"), Contains("warning: ") && Contains(" % of the tokens are unknown"));
+  const std::string lone = "The cat sat.\nThe dog ran.\nThe cat ran.\n";
+  CHECK_THAT(files.said(lone), Contains("there is one document"));
+  CHECK_THAT(files.said(lone, {"--objective", "mlm"}), !Contains("one document"));
+}
+
+TEST_CASE("--language decides the sentences of prose, and is refused for one sentence a line", "[unit][data_create]") {
+  const TextFiles files;
+  std::ofstream(files.text) << "The cat sat 3. Januar.\n\nThe cat sat 3. Januar.\n";
+  const auto sentences = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--split-sentences", "--overwrite"});
+    const CommandResult made = files.make(files.out, std::move(more));
+    REQUIRE(made.code == kOk);
+    return json::parse(made.out)["sentences"].get<int>();
+  };
+  CHECK(sentences({}) == 4);
+  CHECK(sentences({"--language", "de"}) == 2);
+  const CommandResult refused = files.make(files.out, {"--language", "de", "--overwrite"});
+  CHECK(refused.code == kUsage);
+  CHECK_THAT(refused.err, Contains("--language is for prose"));
 }
 
 TEST_CASE("Directories of every format have the examples of the shards", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   const std::string shards = files.directory.path("shards");
   REQUIRE(files.make(shards, {"--num-shards", "3"}).code == kOk);
   for (const std::string format : {"hdf5", "tfrecord", "tfrecord.gz"}) {
@@ -324,7 +352,7 @@ TEST_CASE("Directories of every format have the examples of the shards", "[unit]
 
 TEST_CASE("Parquet without Arrow ends with 66 and the name of what is absent", "[unit][data_create]") {
   if (std::filesystem::exists(plugin_path("libbert_arrow.so"))) BERT_SKIP("this build has Arrow");
-  const Files files;
+  const TextFiles files;
   for (const std::string& output : {files.out + "/", files.out + ".parquet"}) {
     const CommandResult made = files.make(output, {"--format", "parquet"});
     CHECK(made.code == kInputMissing);
@@ -334,7 +362,7 @@ TEST_CASE("Parquet without Arrow ends with 66 and the name of what is absent", "
 }
 
 TEST_CASE("Objective and masks are options of bert data create", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   for (const std::string objective : {"nsp", "mlm", "sop"}) {
     const std::string out = files.directory.path(objective + ".shard");
     REQUIRE(files.make(out, {"--objective", objective}).code == kOk);
@@ -359,7 +387,7 @@ TEST_CASE("Objective and masks are options of bert data create", "[unit][data_cr
 }
 
 TEST_CASE("Ranks make a directory, not a file", "[unit][data_create]") {
-  const Files files;
+  const TextFiles files;
   ::setenv("RANK", "0", 1);
   ::setenv("WORLD_SIZE", "2", 1);
   ::setenv("LOCAL_RANK", "0", 1);

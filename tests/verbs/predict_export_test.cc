@@ -18,6 +18,7 @@
 #include "model/torchscript.h"
 #include "tests/support/command_testing.h"
 #include "tests/support/load_checkpoint.h"
+#include "tests/support/predict_command.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/torch_archive.h"
 #include "tests/support/torchscript_file.h"
@@ -25,8 +26,10 @@
 
 using namespace bert;
 using bert::testing::Contains;
+using bert::testing::lines_of;
 using bert::testing::load_checkpoint;
 using bert::testing::load_torchscript;
+using bert::testing::predict;
 using bert::testing::run_export;
 using bert::testing::TemporaryDirectory;
 using bert::testing::texts_of_mixed_lengths;
@@ -106,23 +109,6 @@ TEST_CASE("bert predict prints the same lines for every batch size, and none if 
         "bert predict: standard input: line 24: no [MASK] in the text: \"the cat\". Nothing was answered; --skip-bad "
         "leaves such texts out\n");
 }
-
-namespace {
-
-bert::testing::CommandResult predict(const std::string& checkpoint, std::vector<std::string> more,
-                                     const std::string& input = "") {
-  more.insert(more.begin(), {"predict", "--checkpoint", checkpoint});
-  return bert::testing::run_command(predict_command, more, input);
-}
-
-std::vector<nlohmann::ordered_json> lines_of(const std::string& text) {
-  std::vector<nlohmann::ordered_json> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::ordered_json::parse(line));
-  return lines;
-}
-
-}  // namespace
 
 TEST_CASE("bert predict answers JSON lines, and keeps their fields in their order", "[unit][predict]") {
   const TemporaryDirectory directory;

@@ -19,6 +19,7 @@
 #include "app/system/exit_codes.h"
 #include "app/train/pretrain.h"
 #include "data/io/files.h"
+#include "tests/places.h"
 #include "tests/support/pretrain_process.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"

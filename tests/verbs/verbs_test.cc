@@ -6,6 +6,7 @@
 #include <string>
 
 #include "app/system/exit_codes.h"
+#include "tests/places.h"
 #include "tests/testing.h"
 
 namespace bert {

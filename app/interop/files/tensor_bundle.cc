@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostShards = 10000;
-constexpr uint64_t kMostDimensions = 16;
 
 // tensorflow/core/framework/types.proto, in safetensors' words.
 const std::map<uint64_t, std::string_view> kDtypes = {{1, "F32"},  {2, "F64"},  {3, "I32"},   {4, "U8"},    {5, "I16"},
@@ -28,8 +27,8 @@ const std::map<uint64_t, std::string_view> kDtypes = {{1, "F32"},  {2, "F64"},  
                                                       {19, "F16"}, {22, "U32"}, {23, "U64"}};
 constexpr uint64_t kText = 7;
 
-/// What passes through the pipe. kHead: the number of shards and of tensors. kTensor: its parts in their order.
-enum Message : int64_t { kHead = 2, kTensor };
+/// The messages in the pipe. kBundleHead: the number of shards and of tensors. kBundleTensor: its parts in their order.
+enum BundleMessage : int64_t { kBundleHead = 2, kBundleTensor };
 
 /// The element count times the bytes of an element. Throws DataError if a size is negative or the product too large.
 int64_t bytes_of(const TensorInfo& tensor) {
@@ -110,10 +109,10 @@ int64_t parse_header(std::string_view message) {
 }
 
 void send(const BundleIndex& index, MessageSender& sender) {
-  for (const int64_t number : {int64_t{kHead}, index.num_shards, static_cast<int64_t>(index.tensors.size())})
+  for (const int64_t number : {int64_t{kBundleHead}, index.num_shards, static_cast<int64_t>(index.tensors.size())})
     sender.number(number);
   for (const BundleTensor& tensor : index.tensors) {
-    sender.number(kTensor);
+    sender.number(kBundleTensor);
     sender.text(tensor.name);
     sender.text(tensor.dtype);
     sender.number(static_cast<int64_t>(tensor.shape.size()));
@@ -124,14 +123,14 @@ void send(const BundleIndex& index, MessageSender& sender) {
 }
 
 /// Takes what send() sent. Only numbers that later code relies on are checked here; check_places() checks the places.
-BundleIndex receive(MessageReader& child) {
+BundleIndex receive_index(MessageReader& child) {
   const auto disorder = [&] { return child.bad("the process that parses the file gave answers out of order"); };
-  if (child.message() != kHead) throw disorder();
+  if (child.message() != kBundleHead) throw disorder();
   BundleIndex index;
   index.num_shards = child.number();
   if (index.num_shards < 1 || index.num_shards > kMostShards) throw disorder();
   for (int64_t left = child.number(); left > 0; --left) {
-    if (child.message() != kTensor) throw disorder();
+    if (child.message() != kBundleTensor) throw disorder();
     BundleTensor tensor;
     tensor.name = child.text();
     tensor.dtype = child.text();
@@ -202,7 +201,7 @@ TensorBundle::TensorBundle(const std::string& prefix) : prefix_(prefix) {
   const MappedFile file(path);
   constexpr ChildLimits kLimits{.memory_bytes = int64_t{1} << 30, .processor_seconds = 20, .silent_ms = 60000};
   MessageReader child(path, kLimits, [&](MessageSender& sender) { send(parse_bundle_index(file.view()), sender); });
-  BundleIndex index = receive(child);
+  BundleIndex index = receive_index(child);
   tensors_ = std::move(index.tensors);
   for (int64_t i = 0; i < index.num_shards; ++i)
     files_.push_back(std::make_unique<MappedFile>(data_file(prefix, i, index.num_shards)));

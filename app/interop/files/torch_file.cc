@@ -15,11 +15,10 @@
 namespace bert {
 namespace {
 
-constexpr int64_t kMostDimensions = 16;
 constexpr std::string_view kTorchScriptMember = "constants.pkl";  // no file of torch.save() has it
 
-/// What passes through the pipe. kHead: the numbers of storages, tensors and keys left out. Then these in their order.
-enum Message : int64_t { kHead = 2, kStorage, kTensor, kLeftOut };
+/// The messages in the pipe. kHead: the numbers of storages, tensors and keys left out. Then these in their order.
+enum TorchMessage : int64_t { kHead = 2, kStorage, kTensor, kLeftOut };
 
 void send(const TorchState& state, MessageSender& sender) {
   sender.number(kHead);
@@ -50,7 +49,7 @@ void send(const TorchState& state, MessageSender& sender) {
 }
 
 /// Takes what send() sent. Throws DataError if an index or a type is none.
-TorchState receive(MessageReader& child) {
+TorchState receive_state(MessageReader& child) {
   const auto require = [&](bool right) {
     if (!right) throw child.bad("the process that parses the file gave answers out of order");
   };
@@ -72,7 +71,7 @@ TorchState receive(MessageReader& child) {
     TorchTensor tensor;
     tensor.name = child.text();
     const int64_t dimensions = child.number();
-    require(dimensions >= 0 && dimensions <= kMostDimensions);
+    require(dimensions >= 0 && dimensions <= static_cast<int64_t>(kMostDimensions));
     for (int64_t j = 0; j < dimensions; ++j) {
       tensor.shape.push_back(child.number());
       tensor.strides.push_back(child.number());
@@ -170,7 +169,7 @@ TorchFile::TorchFile(const std::string& path) : path_(path), file_(path) {
   MessageReader child(path, kLimits, [&](MessageSender& sender) {
     send(members_.empty() ? parse_legacy_torch_file(bytes) : parse_torch_pickle(pickle), sender);
   });
-  state_ = receive(child);
+  state_ = receive_state(child);
   if (!members_.empty()) place_in_members();
   check_places();
 }

@@ -66,7 +66,6 @@ const std::map<std::string_view, std::string_view> kStorages = {
     {"torch HalfStorage", "F16"},      {"torch IntStorage", "I32"},    {"torch LongStorage", "I64"},
     {"torch ShortStorage", "I16"}};
 
-constexpr size_t kMostDimensions = 16;
 // 0x1950a86a20f9469cfc6c, the number with which a file of the old format begins, and its version of the format.
 constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
 constexpr int64_t kLegacyProtocol = 1001;

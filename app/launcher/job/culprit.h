@@ -19,7 +19,8 @@ namespace bert {
 /// depends on the likeliest failure so far:
 ///
 ///   killed, crashed, preempted, never started   none: no rank ends like this because of another rank
-///   ended by itself: an exit code, or SIGABRT   kMoment: the report of a killed rank may be a moment behind
+///   ended by itself, with a reason              kMoment: the report of a killed rank may be a moment behind
+///   exit code 1 or SIGABRT without a reason     kSilence: it may be a reaction
 ///   failed because of another rank              kReaction, counted from the first such report; also a rank that
 ///                                               SIGPIPE has killed when it wrote to a closed connection
 ///
@@ -30,9 +31,9 @@ namespace bert {
 ///
 /// All times are those of the host's steady clock when it hears a report. Clocks of two machines are never compared.
 ///
-/// Limits. A program that ends with an exit code other than 69 and writes no error file says nothing about its reason.
-/// A PyTorch script without torch.distributed.elastic's `record` is such a program, and so is one that SIGABRT ends. It counts as having failed by
-/// itself, so the first of several is named. A culprit that dies more than kReaction after the first reaction is not
+/// Limits. A program that ends with exit code 1 and writes no error file says nothing about its reason.
+/// A PyTorch script without torch.distributed.elastic's `record` is such a program, and so is one that SIGABRT ends. The
+/// first of several is named. A culprit that dies more than kReaction after the first reaction is not
 /// named either; the job then ends with 69.
 class Culprit {
  public:
@@ -41,6 +42,8 @@ class Culprit {
   static constexpr std::chrono::milliseconds kMoment{50};
   /// Twice the longest time between the two ends that is tested: a rank's closed connections and its death.
   static constexpr std::chrono::milliseconds kReaction{2000};
+  /// From a closed connection's error that nobody records to the death of the rank behind it.
+  static constexpr std::chrono::milliseconds kSilence{500};
 
   /// Adds a failure. Returns true if it is the likeliest so far.
   bool hear(const Failure& failure, Time now) {
@@ -59,6 +62,7 @@ class Culprit {
   static std::chrono::milliseconds patience(const Failure& failure) {
     const Cause cause = cause_of(failure);
     if (cause == Cause::kConsequence) return kReaction;
+    if (cause == Cause::kSilent) return kSilence;
     const bool crashed = failure.signal != 0 && failure.signal != SIGABRT;  // programs abort themselves
     return cause < Cause::kOwn || crashed || failure.pid == 0 ? std::chrono::milliseconds(0) : kMoment;
   }

@@ -99,8 +99,8 @@ class JobClient : public JobLink {
     deliver(order);
   }
   [[nodiscard]] bool finished() const override {
-    const bool told = alone_ && stopped_ && channel_ && channel_->flushed();
-    return ended_ && (left_ || unreachable_ || told || !channel_ || channel_->closed());
+    const bool sent = alone_ && stopped_ && channel_ && channel_->flushed();
+    return ended_ && (left_ || unreachable_ || sent || !channel_ || channel_->closed());
   }
 
  private:

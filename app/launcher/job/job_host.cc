@@ -16,7 +16,7 @@ namespace {
 
 using NodeId = Rendezvous::NodeId;
 
-constexpr NodeId kSelf = 0;  // the host's own node; other nodes have the numbers of their connections
+constexpr NodeId kSelf = Rendezvous::kHost;  // other nodes have the numbers of their connections
 constexpr double kTick_seconds = 0.1;
 constexpr std::chrono::seconds kFirstNote(3), kNoteInterval(30);  // notes about missing nodes
 
@@ -76,7 +76,7 @@ class JobHost : public JobLink {
   }
   void succeeded(int64_t round) override { rendezvous_.succeeded(kSelf, round); }
   void failed(const FailureReport& report) override { hear(kSelf, report); }
-  void interrupted(int signal) override { rendezvous_.interrupted(kSelf, signal); }
+  void interrupted(int signal) override { rendezvous_.interrupted(kSelf, signal, EventLoop::Clock::now()); }
   /// The host leaves last, so that all nodes learn of the end from the host.
   [[nodiscard]] bool finished() const override {
     const bool alone =
@@ -179,7 +179,7 @@ class JobHost : public JobLink {
     } else if (const auto* failed = std::get_if<FailedMessage>(&message)) {
       hear(id, *failed);
     } else if (const auto* interrupted = std::get_if<InterruptedMessage>(&message)) {
-      rendezvous_.interrupted(id, interrupted->signal);
+      rendezvous_.interrupted(id, interrupted->signal, now);
     } else {
       throw DataError("a message that only the host sends");
     }

@@ -1,6 +1,7 @@
 #include "app/launcher/job/rendezvous.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <tuple>
@@ -145,7 +146,7 @@ void Rendezvous::restart(const std::string& reason, bool failed, Time now) {
   order.reason = reason;
   order.failed = failed;
   for (auto& [id, node] : nodes_) {
-    if (node.member) send_(id, order);
+    if (node.member && !node.leaving) send_(id, order);
   }
 }
 
@@ -165,6 +166,15 @@ void Rendezvous::stopped(NodeId id, int64_t round, const SaveResult& saved, Time
   Node& node = found->second;
   if (state_ == State::kRunning && node.member && !node.done) return lost(id, "it has stopped its ranks", now);
   node.stopped = true;
+  if (node.leaving) {
+    Verdict verdict(128 + *node.leaving, /*saving=*/true);
+    verdict.take(saved);
+    JobOrder order;
+    order.kind = JobOrder::kLeave;
+    order.exit_code = verdict.result();
+    send_(id, order);
+    nodes_.erase(found);
+  }
   if (state_ == State::kRestarting) form_again(now);
   if (state_ != State::kEnded) return;
   verdict_.take(saved);
@@ -211,10 +221,34 @@ void Rendezvous::conclude(Time now) {
   restart(one_line(failure) + restarting(), true, now);
 }
 
-void Rendezvous::interrupted(NodeId id, int signal) {
+/// True if the nodes beside `id` are as many as the job needs, and `id` is not where the job is.
+bool Rendezvous::goes_on_without(NodeId id) const {
+  const auto stays = [&](const auto& entry) { return entry.first != id && !entry.second.leaving; };
+  const bool running = (state_ == State::kRunning && !culprit_.heard()) || state_ == State::kRestarting;
+  return config_.dynamic && running && id != kHost && nodes_.contains(id) && !nodes_.at(id).done &&
+         std::count_if(nodes_.begin(), nodes_.end(), stays) >= config_.min_nodes;
+}
+
+/// Ends the ranks of a node, and restarts those of the others when all have saved.
+void Rendezvous::take_out(NodeId id, int signal, const std::string& what, Time now) {
+  Node& node = nodes_.at(id);
+  node.leaving = signal;
+  JobOrder end;
+  end.kind = JobOrder::kEnd;
+  end.reason = what + "; this node leaves the job, which goes on";
+  end.exit_code = 128 + signal;
+  end.signal = signal;
+  if (!node.member) node.stopped = false;  // it has no ranks, and says so
+  if (state_ == State::kRunning && node.member)
+    restart(what + "; it leaves the job, and the ranks of the others start again", false, now);
+  send_(id, end);
+}
+
+void Rendezvous::interrupted(NodeId id, int signal, Time now) {
   const auto found = nodes_.find(id);
   const std::string where = found != nodes_.end() ? " on " + name_of(found->second) : "";
   const std::string what = "signal " + std::to_string(signal) + " (" + signal_name(signal) + ")" + where;
+  if (signal == SIGTERM && goes_on_without(id)) return take_out(id, signal, what, now);
   if (state_ == State::kForming) return end(kPreempted, what + kNoRankRuns, signal);
   end(128 + signal, what, signal);
 }
@@ -262,6 +296,7 @@ void Rendezvous::end(int exit_code, const std::string& reason, int signal) {
   order.signal = signal;
   for (auto& [id, node] : nodes_) {
     node.stopped = false;
+    node.leaving.reset();
     send_(id, order);
   }
 }

@@ -53,12 +53,15 @@ inline constexpr const char* kNoRankRuns = " while nodes meet and no rank runs; 
 /// - A lost node, or the culprit among the failed ranks (Note [Culprit]), restarts all nodes, or ends them if no
 ///   restart is left. A signal ends them.
 /// - Exit code 75, and a rank that cannot be started, are never restarted.
+/// - SIGTERM on one of more nodes than the job needs takes that node out: its ranks save with all others, and the others
+///   start again from there. Of the node that hosts the job, and any other signal, it ends the job.
 /// - When ranks have to save, their exit codes count (verdict.h).
 /// - A signal before any rank runs ends the job with 75.
 class Rendezvous {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using NodeId = int64_t;
+  static constexpr NodeId kHost = 0;  // the node that hosts the job; other nodes have larger numbers
   using Send = std::function<void(NodeId, const JobOrder&)>;
 
   struct Limits {
@@ -78,7 +81,7 @@ class Rendezvous {
   void stopped(NodeId id, int64_t round, const SaveResult& saved, Time now);
   void succeeded(NodeId id, int64_t round);
   void failed(NodeId id, const FailureReport& report, Time now);
-  void interrupted(NodeId id, int signal);
+  void interrupted(NodeId id, int signal, Time now);
   /// The node cannot be reached any more.
   void lost(NodeId id, const std::string& why, Time now);
   /// Completes a round, gives it up, or decides who is its culprit, if the time has come.
@@ -104,11 +107,12 @@ class Rendezvous {
   enum class State { kForming, kRunning, kRestarting, kEnded };
   struct Node {
     NodeInfo info;
-    bool member = false;  // takes part in the running round
-    bool done = false;    // all its ranks have exited with 0
-    bool stopped = true;  // it has no ranks, or they have ended as ordered
-    int64_t round = -1;   // the last round that it was told to start
-    int64_t running = 0;  // its ranks that can still fail by themselves
+    bool member = false;              // takes part in the running round
+    bool done = false;                // all its ranks have exited with 0
+    bool stopped = true;              // it has no ranks, or they have ended as ordered
+    std::optional<int> leaving = {};  // the signal that takes it out of the job, which goes on
+    int64_t round = -1;               // the last round that it was told to start
+    int64_t running = 0;              // its ranks that can still fail by themselves
   };
   void end(int exit_code, const std::string& reason, int signal = 0);
   void complete(Time now);
@@ -117,6 +121,8 @@ class Rendezvous {
   void restart(const std::string& reason, bool failed, Time now);
   void form_again(Time now);
   [[nodiscard]] bool all_stopped() const;
+  [[nodiscard]] bool goes_on_without(NodeId id) const;
+  void take_out(NodeId id, int signal, const std::string& what, Time now);
   [[nodiscard]] int64_t least() const { return config_.dynamic ? config_.min_nodes : config_.max_nodes; }
   [[nodiscard]] bool restarts_left() const { return restarts_ < limits_.max_restarts; }
   [[nodiscard]] std::string restarting() const;

@@ -22,7 +22,7 @@ class Verdict {
   /// `code`: the exit code of the end itself: a failure's, 75, or 128 + n after signal n. `saving`: true if the exit
   /// codes of the ranks count.
   explicit Verdict(int code = kOk, bool saving = false) : code_(code), saving_(saving) {
-    said_.saved = code == kPreempted;
+    save_result_.saved = code == kPreempted;
   }
 
   /// Adds the exit code of a rank. Returns true if the rank is the first that could not save, or the first that failed
@@ -30,12 +30,12 @@ class Verdict {
   bool take(int code) {
     if (!saving_ || code == kOk || code == code_) return false;
     if (code == kPreempted) {
-      said_.saved = true;
+      save_result_.saved = true;
       return false;
     }
     // A rank that failed because of other ranks is a consequence. It gives way to a rank that failed by itself.
-    if (said_.failed != kOk && (said_.failed != kPeerFailure || code == kPeerFailure)) return false;
-    said_.failed = code;
+    if (save_result_.failed != kOk && (save_result_.failed != kPeerFailure || code == kPeerFailure)) return false;
+    save_result_.failed = code;
     return true;
   }
   /// Adds the result of a node.
@@ -45,17 +45,17 @@ class Verdict {
   }
   [[nodiscard]] int result() const {
     if (!saving_) return code_;
-    if (said_.saved) return said_.failed != kOk ? said_.failed : kPreempted;
-    return kLowestReason <= said_.failed && said_.failed <= kHighestReason ? said_.failed : code_;
+    if (save_result_.saved) return save_result_.failed != kOk ? save_result_.failed : kPreempted;
+    return kLowestReason <= save_result_.failed && save_result_.failed <= kHighestReason ? save_result_.failed : code_;
   }
   /// The result so far. Another node may combine it with its own.
-  [[nodiscard]] const SaveResult& said() const { return said_; }
+  [[nodiscard]] const SaveResult& save_result() const { return save_result_; }
 
  private:
   static constexpr int kLowestReason = 64, kHighestReason = 78;  // range of <sysexits.h>, see exit_codes.h
   int code_;
   bool saving_;
-  SaveResult said_;
+  SaveResult save_result_;
 };
 
 }  // namespace bert

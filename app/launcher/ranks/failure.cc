@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -115,12 +117,18 @@ Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, 
 Cause cause_of(const Failure& failure) {
   if (failure.exit_code == kPreempted) return Cause::kPreempted;
   if (failure.signal == SIGKILL) return Cause::kKilled;
-  // Gloo and the kernel report a connection "closed by peer" or "reset by peer", and PyTorch's NCCL backend
-  // "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
-  const auto tells = [&](const char* text) { return failure.message.find(text) != std::string::npos; };
+  // Texts of the kernel and Gloo, of PyTorch's store, of its NCCL backend ("ncclRemoteError: A call failed possibly due to
+  // a network error or a remote process exiting prematurely.") and of that backend's watchdog.
+  constexpr std::array kTexts = std::to_array<const char*>(
+      {" by peer", "Broken pipe", "ait timeout", "ocket Timeout", "ocket has timed out", "ncclRemoteError",
+       "aught collective operation timeout", "watchdog thread terminated"});
+  const bool tells = std::any_of(kTexts.begin(), kTexts.end(),
+                                 [&](const char* text) { return failure.message.find(text) != std::string::npos; });
   const bool of_peer = failure.signal == SIGPIPE || failure.exit_code == kPeerFailure ||
-                       failure.message.starts_with("PeerError:") || tells(" by peer") || tells("ncclRemoteError");
-  return of_peer ? Cause::kConsequence : Cause::kOwn;
+                       failure.message.starts_with("PeerError:") || tells;
+  if (of_peer) return Cause::kConsequence;
+  const bool plain = failure.exit_code == 1 || failure.signal == SIGABRT;
+  return failure.message.empty() && plain && failure.pid != 0 ? Cause::kSilent : Cause::kOwn;
 }
 
 bool likelier_cause(const Failure& a, const Failure& b) {

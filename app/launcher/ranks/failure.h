@@ -35,9 +35,11 @@ Failure describe_exit(const LaunchConfig& config, const Assignment& assignment, 
                       const RankTraces& traces);
 
 /// The kind of a failure, to choose among failures that are seen within a moment. The likeliest cause comes first:
-/// preempted (exit code 75: the job ends in any case), killed from outside (SIGKILL), failed by itself, failed because
-/// another rank did (exit code 69, or an error that mentions a peer).
-enum class Cause { kPreempted, kKilled, kOwn, kConsequence };
+/// preempted (exit code 75: the job ends in any case), killed from outside (SIGKILL), failed by itself (a crash, or an
+/// exit with a reason), ended without a reason (exit code 1 or SIGABRT alone: NCCL's watchdog aborts, and a script of
+/// PyTorch exits with 1, also where another rank has failed), failed because another rank did (exit code 69, or an error
+/// that mentions a peer).
+enum class Cause { kPreempted, kKilled, kOwn, kSilent, kConsequence };
 Cause cause_of(const Failure& failure);
 
 /// Orders two deaths if it is unknown which was first. Returns true if `a` is the likelier cause: by cause_of, then by

@@ -38,7 +38,10 @@ FileTimer::FileTimer(EventLoop& loop, const std::string& path, Expired expired)
       expired_(std::move(expired)) {
   struct stat state {};
   if (lstat(path_.c_str(), &state) == 0 && S_ISFIFO(state.st_mode)) unlink(path_.c_str());
-  if (mkfifo(path_.c_str(), 0600) != 0) throw IoError(path_ + ": cannot be made a pipe: " + std::strerror(errno));
+  if (mkfifo(path_.c_str(), 0600) != 0) {
+    throw IoError(path_ + ": cannot be made a pipe: " + std::strerror(errno) +
+                  "; TMPDIR names a directory that can be written to");
+  }
   // The pipe is open for writing too, so that it never ends.
   pipe_ = Descriptor(open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!pipe_) throw IoError(path_ + ": " + std::strerror(errno));

@@ -98,7 +98,7 @@ void ProcessGuard::start() {
     pipe_.reset();
     guard(read_end.get(), mark_);
   }
-  if (guard_ < 0) throw IoError(std::string("fork: ") + std::strerror(errno));
+  if (guard_ < 0) throw ResourceError(std::string("cannot start a process: ") + std::strerror(errno));
   for (const pid_t group : groups_) tell('+', group);
 }
 

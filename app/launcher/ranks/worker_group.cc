@@ -117,7 +117,7 @@ void WorkerGroup::start(const WorkerSpec& spec, int64_t local_rank) {
   StepFailure failure{};
   const bool failed = pid < 0 || read(error_pipe[0], &failure, sizeof failure) == sizeof failure;
   close(error_pipe[0]);
-  if (pid < 0) throw IoError(std::string("fork: ") + std::strerror(fork_error));
+  if (pid < 0) throw ResourceError(std::string("cannot start a process: ") + std::strerror(fork_error));
   if (failed) {
     waitpid(pid, nullptr, 0);
     throw_failure(failure, spec);

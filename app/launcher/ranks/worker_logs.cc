@@ -28,7 +28,10 @@ constexpr double kFinish_seconds = 0.01;    // between two tries to write to a s
 
 std::string make_directory(const std::string& prefix) {
   std::string path = prefix + "XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) throw IoError(path + ": cannot be made: " + std::strerror(errno));
+  if (mkdtemp(path.data()) == nullptr) {
+    throw IoError(path + ": cannot be made: " + std::strerror(errno) +
+                  "; TMPDIR or --log-dir names a directory that can be written to");
+  }
   return path;
 }
 

@@ -10,7 +10,6 @@
 namespace bert {
 namespace {
 
-constexpr size_t kLengthBytes = 8;  // a value is kept with its length, as the protocol sends it
 // Sizes on a 64-bit machine with libstdc++, rounded up: a map's node with a key and what stands beside it; a shared
 // string; a client's place in the list of an awaited key, and a pointer to that key.
 constexpr size_t kEntryBytes = 96, kSharedBytes = 96, kAwaitedBytes = 24;

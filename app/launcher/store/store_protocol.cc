@@ -7,7 +7,6 @@
 namespace bert {
 namespace {
 
-constexpr size_t kLengthBytes = 8;
 constexpr size_t kKeptBytes = 4 << 10;  // buffers up to this size are kept for the next request
 
 /// The fields of each query: k a key, v a value, 4 and 8 numbers of that size. `*`: a list of what follows.

@@ -10,6 +10,8 @@
 
 namespace bert {
 
+inline constexpr size_t kLengthBytes = 8;  // of the length of a key, a value or a list
+
 /// Note [Store protocol]
 ///
 /// A request is one byte, the query, and its fields. Numbers have the machine's byte order. A key or a value is its

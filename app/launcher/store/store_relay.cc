@@ -13,7 +13,7 @@
 namespace bert {
 namespace {
 
-constexpr size_t kChunk = 16 << 10;       // largest payload of a frame
+constexpr size_t kFrameBytes = 16 << 10;  // largest payload of a frame
 constexpr size_t kCreditBytes = 4;        // size of the number in a credit frame
 constexpr size_t kCreditStep = 64 << 10;  // credit is sent in steps of this size, or when all bytes have been written
 
@@ -80,7 +80,7 @@ void StoreRelay::handle(uint32_t id, short events) {
 }
 
 bool StoreRelay::read_some(uint32_t id, Stream& stream) {
-  std::array<char, kChunk> buffer;
+  std::array<char, kFrameBytes> buffer;
   const size_t room = std::min(buffer.size(), kWindow - stream.unacknowledged);
   const ssize_t got = recv(stream.socket.get(), buffer.data(), room, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;

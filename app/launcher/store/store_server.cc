@@ -21,9 +21,9 @@
 namespace bert {
 namespace {
 
-constexpr size_t kChunk = 64 << 10;        // most bytes received at once
-constexpr size_t kMostParts = 64;          // most answers sent at once
-constexpr size_t kIdleClientBytes = 1024;  // a client with its watch, its place in the map and an empty buffer
+constexpr size_t kReceiveBytes = 64 << 10;  // most bytes received at once
+constexpr size_t kMostParts = 64;           // most answers sent at once
+constexpr size_t kIdleClientBytes = 1024;   // a client with its watch, its place in the map and an empty buffer
 constexpr std::chrono::seconds kNoteInterval(10);
 constexpr size_t kShownKey = 64;  // bytes of a key in a line
 
@@ -79,8 +79,12 @@ void StoreServer::start_round(int64_t world_size) {
 
 void StoreServer::stop() {
   acceptor_.set_open(false);
-  while (!clients_.empty()) drop(clients_.begin()->first);
+  drop_all();
   store_.clear();
+}
+
+void StoreServer::drop_all() {
+  while (!clients_.empty()) drop(clients_.begin()->first);
 }
 
 void StoreServer::connected(Descriptor socket) {
@@ -146,7 +150,7 @@ bool StoreServer::serve(ClientId id, Client& client) {
 
 /// Returns true if bytes have come.
 bool StoreServer::receive(ClientId id, Client& client) {
-  std::array<char, kChunk> buffer;
+  std::array<char, kReceiveBytes> buffer;
   const ssize_t got = recv(client.socket.get(), buffer.data(), buffer.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {

@@ -29,7 +29,7 @@ class StoreServer {
 
   /// `preferred`: a loopback endpoint whose port is used if it is free. Throws IoError.
   StoreServer(EventLoop& loop, const Endpoint& preferred);
-  ~StoreServer() { stop(); }
+  ~StoreServer() { drop_all(); }
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
@@ -53,6 +53,7 @@ class StoreServer {
     bool validated = false;
   };
   void connected(Descriptor socket);
+  void drop_all();
   void handle(ClientId id);
   bool serve(ClientId id, Client& client);
   bool receive(ClientId id, Client& client);

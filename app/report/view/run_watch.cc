@@ -147,9 +147,9 @@ void RunWatch::forget_metrics() {
 
 std::vector<std::string> RunWatch::update() {
   if (config_.is_null()) read_config();
-  std::vector<Said> said;
-  const auto each = [&](const std::vector<std::string>& texts, bool anew, double& told, const auto& take) {
-    const double told_before = told;
+  std::vector<TimedLine> lines;
+  const auto each = [&](const std::vector<std::string>& texts, bool anew, double& newest, const auto& take) {
+    const double newest_before = newest;
     for (const std::string& text : texts) {
       const Json line = parse_object(text);
       if (line.is_null()) {
@@ -158,9 +158,9 @@ std::vector<std::string> RunWatch::update() {
       }
       const double known = number_or_nan(line, "time"), time = std::isnan(known) ? 0 : known;
       std::string words = take(line);
-      if (anew && time <= told_before) continue;  // it was in the file before
-      told = std::max(told, time);
-      said.push_back({time, std::move(words)});
+      if (anew && time <= newest_before) continue;  // it was in the file before
+      newest = std::max(newest, time);
+      lines.push_back({time, std::move(words)});
     }
   };
   // The reverse of the order of writing: a recorded end is after the last line of metrics.jsonl.
@@ -168,12 +168,12 @@ std::vector<std::string> RunWatch::update() {
   const std::vector<std::string> attempts = attempts_.read(attempts_anew);
   const std::vector<std::string> metrics = metrics_.read(metrics_anew);
   if (metrics_anew) forget_metrics();
-  each(metrics, metrics_anew, told_metrics_, [this](const Json& line) { return add_metrics(line); });
-  each(attempts, attempts_anew, told_attempts_, [this](const Json& line) { return add_attempt(line); });
-  std::stable_sort(said.begin(), said.end(), [](const Said& a, const Said& b) { return a.time < b.time; });
+  each(metrics, metrics_anew, newest_metrics_, [this](const Json& line) { return add_metrics(line); });
+  each(attempts, attempts_anew, newest_attempts_, [this](const Json& line) { return add_attempt(line); });
+  std::stable_sort(lines.begin(), lines.end(), [](const TimedLine& a, const TimedLine& b) { return a.time < b.time; });
   std::vector<std::string> result;
-  result.reserve(said.size());
-  for (Said& each_said : said) result.push_back(std::move(each_said.text));
+  result.reserve(lines.size());
+  for (TimedLine& line : lines) result.push_back(std::move(line.text));
   return result;
 }
 

@@ -42,7 +42,7 @@ class RunWatch {
 
  private:
   /// A line for people, and the time of its event.
-  struct Said {
+  struct TimedLine {
     double time;
     std::string text;
   };
@@ -71,7 +71,7 @@ class RunWatch {
   std::vector<Moment> recent_;  // of the last lines of one process
   double skipped_ = 0;
   // The largest times of the lines that update() has returned, by file. A file that was replaced has them again.
-  double told_metrics_ = kNever, told_attempts_ = kNever;
+  double newest_metrics_ = kNever, newest_attempts_ = kNever;
 };
 
 }  // namespace bert

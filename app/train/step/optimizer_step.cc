@@ -6,10 +6,10 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
+#include "app/device/determinism.h"
 #include "app/distributed/process_group.h"
 #include "app/profile/phase_range.h"
 #include "app/system/errors.h"
-#include "app/train/step/determinism.h"
 #include "cuda_ext/multi_tensor.h"
 #include "model/state_dict.h"
 #include "optim/sharded_optimizer.h"
@@ -29,7 +29,7 @@ std::vector<int> owners_of(const RunConfig& config, const std::vector<NamedParam
 OptimizerStep::Parts OptimizerStep::make_parts(const RunConfig& config, std::shared_ptr<torch::nn::Module> module,
                                                c10::Device device, const c10::intrusive_ptr<c10d::ProcessGroup>& group,
                                                std::optional<c10::ScalarType> weights) {
-  const c10::ScalarType dtype = weights.value_or(weights_dtype(parse_precision(config.precision)));
+  const c10::ScalarType dtype = weights.value_or(weights_dtype(config.precision));
   Parts parts{.module = std::move(module), .parameters = {}, .owners = {}, .initial = StateDict()};
   if (dtype == torch::kBFloat16 || dtype == torch::kHalf) {
     for (const auto& item : state_dict(*parts.module)) parts.initial.insert(item.key(), item.value().clone());
@@ -49,20 +49,19 @@ OptimizerStep::OptimizerStep(const RunConfig& config, c10::Device device, c10::i
     : module_(std::move(parts.module)),
       optimizer(parts.owners.empty() ? make_optimizer(config.optimizer, parts.parameters)
                                      : make_sharded_optimizer(group, config.optimizer, parts.parameters, parts.owners)),
-      scaler(config.amp, device, needs_loss_scale(parse_precision(config.precision))),
-      precision_(parse_precision(config.precision)),
+      scaler(config.amp, device, needs_loss_scale(config.precision)),
+      precision_(config.precision),
       device_(device),
       optimizer_config_(config.optimizer),
       amp_config_(config.amp),
-      average_items_(config.optimizer.average == "masked_tokens"),
+      average_items_(config.optimizer.average == GradientAverage::kMaskedTokens),
       schedule_(make_schedule(config.schedule, config.optimizer.lr, config.max_steps)),
       group_(std::move(group)),
       parameters_(std::move(parts.parameters)),
       owners_(parts.owners),
-      parallel_(group_, parameters_,
-                {.compression = parse_gradient_compression(config.distributed.compression),
-                 .mean_over_ranks = false,
-                 .owners = std::move(parts.owners)}),
+      parallel_(
+          group_, parameters_,
+          {.compression = config.distributed.compression, .mean_over_ranks = false, .owners = std::move(parts.owners)}),
       parameter_report_(describe(group_parameters(parameters_, config.optimizer))),
       learning_rate_(torch::zeros({}, torch::TensorOptions().device(device))) {
   set_matmul_precision(precision_);

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "app/train/step/determinism.h"
+#include "app/device/determinism.h"
 
 namespace bert {
 namespace {

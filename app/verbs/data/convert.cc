@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/interop/open_tokenizer.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/data/actions.h"
@@ -157,7 +158,7 @@ int data_convert(int argc, char** argv) {
   check_outputs(outputs, inputs);
   require_format(options.format);
 
-  const auto tokenizer = options.vocab.empty() ? nullptr : make_tokenizer(options.vocab);
+  const auto tokenizer = options.vocab.empty() ? nullptr : open_tokenizer(options.vocab);
   const Vocabulary* const vocabulary = tokenizer ? &tokenizer->vocabulary() : nullptr;
   FileProgress progress(files);
   const auto share_of_all = [&](size_t i, double share) {

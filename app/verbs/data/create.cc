@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <glob.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,13 +8,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "app/distributed/environment.h"
+#include "app/interop/open_tokenizer.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/fail_point.h"
@@ -23,9 +22,9 @@
 #include "app/system/machine/processors.h"
 #include "app/system/machine/threads.h"
 #include "app/verbs/data/actions.h"
+#include "app/verbs/data/google_spelling.h"
 #include "app/verbs/output_paths.h"
 #include "app/verbs/text_options.h"
-#include "data/corpus/decompression.h"
 #include "data/corpus/document_reader.h"
 #include "data/creation/document_tokenizer.h"
 #include "data/creation/example_directory.h"
@@ -78,6 +77,7 @@ struct CreateOptions {
     if (reader.layout == Layout::kJsonLines || reader.text_field != usual.text_field)
       list.emplace_back("text_field", reader.text_field);
     if (reader.skip_bad_lines) list.emplace_back("skip_bad_lines", parameter_text(true));
+    if (!reader.language.empty()) list.emplace_back("language", reader.language);
     return list;
   }
 
@@ -139,6 +139,28 @@ void say_left_out(const CorpusStatistics& text, const ReadStatistics& read, cons
         "warning: every one of the {} documents is one sentence, so that no example has two sentences in order. "
         "--split-sentences finds the sentences of prose; --objective mlm needs none",
         text.documents));
+  }
+  constexpr double kManyUnknown = 0.02;
+  if (const double share =
+          static_cast<double>(text.unknown_tokens) / static_cast<double>(std::max<int64_t>(1, text.tokens));
+      share > kManyUnknown) {
+    say(fmt::format(
+        "warning: {:.1f} % of the tokens are unknown: {} lacks words of this text, and no model learns from "
+        "[UNK]. `bert vocab` learns a vocabulary of the text; --cased and --strip-accents are as the "
+        "vocabulary was made",
+        100 * share, options.vocab));
+  }
+  if (has_pairs(options.examples.objective) && text.documents == 1) {
+    say("warning: there is one document, so that no pair is of two documents and every label is \"not random\". "
+        "Separate documents by empty lines, or give --objective sop or mlm");
+  }
+  const auto lone =
+      std::count_if(files.begin(), files.end(), [](const ExampleFileFigures& file) { return file.documents == 1; });
+  if (has_pairs(options.examples.objective) && text.documents > 1 && lone > 0) {
+    say(
+        fmt::format("warning: {} of {} files have one document each, so that none of their pairs is of two documents; "
+                    "fewer files (--num-shards) hold more",
+                    lone, files.size()));
   }
   if (read.invalid_sequences > 0) say(fmt::format("dropped {} invalid UTF-8 sequences", read.invalid_sequences));
   if (text.empty_documents > 0)
@@ -295,7 +317,9 @@ void add_options(CLI::App& app, CreateOptions& options) {
   app.add_option("--input-file", options.input_list,
                  "the same as Google's option: names or patterns with commas between")
       ->excludes(input);
-  app.add_option("--vocab,--vocab-file", options.vocab, "vocab.txt, or a SentencePiece model *.model")->required();
+  app.add_option("--vocab,--vocab-file", options.vocab,
+                 "vocab.txt, *.model of SentencePiece, or tokenizer.json or its directory")
+      ->required();
   auto* output = app.add_option("--output", options.output,
                                 "file to write; a directory, or a name that ends with /, gets numbered files");
   app.add_option("--output-file", options.output_list,
@@ -312,6 +336,7 @@ void add_options(CLI::App& app, CreateOptions& options) {
   add_text_options(app, options.reader);
   app.add_flag("--split-sentences", options.split_sentences, "the same as --layout prose")
       ->excludes(app.get_option("--layout"));
+  add_language_option(app, options.reader.language);
   auto* validation =
       app.add_option("--validation-output", options.validation_output,
                      "examples of documents that are held out, each used once; they are not in --output");
@@ -327,60 +352,10 @@ void add_options(CLI::App& app, CreateOptions& options) {
       ->check(number_in<int64_t>(1, kMaxThreads))
       ->capture_default_str();
   app.add_option("--memory", options.memory,
-                 "megabytes that all processes on this machine may take together; default: 2000 for a directory, all "
-                 "that is available for a file. More lets more processors make files")
+                 "megabytes for all processes; default: 2000 for a directory, all there is for a file")
       ->check(number_in<int64_t>(1, 1'000'000'000));
   PretrainingDataConfig::visit_fields(options.examples, OptionAdder(app));
   TokenizerConfig::visit_fields(options.tokenizer, OptionAdder(app));
-}
-
-/// The command line with our spelling of options in place of Google's: --max-seq-length for --max_seq_length, and
-/// --do-lower-case=false for --nodo_lower_case.
-std::vector<std::string> in_our_spelling(int argc, char** argv) {
-  constexpr std::string_view kNoDo = "--nodo-";
-  std::vector<std::string> arguments(argv, argv + argc);
-  for (std::string& argument : arguments) {
-    if (!argument.starts_with("--")) continue;
-    const auto end = argument.begin() + static_cast<std::ptrdiff_t>(std::min(argument.find('='), argument.size()));
-    std::replace(argument.begin(), end, '_', '-');
-    if (argument.starts_with(kNoDo) && argument.find('=') == std::string::npos)
-      argument = "--do-" + argument.substr(kNoDo.size()) + "=false";
-  }
-  return arguments;
-}
-
-std::vector<std::string> split_at_commas(const std::string& list) {
-  std::vector<std::string> parts;
-  std::istringstream text(list);
-  for (std::string part; std::getline(text, part, ',');) parts.push_back(part);
-  return parts;
-}
-
-/// The files that Google's --input_file names. Throws InputMissing for a pattern that fits none.
-std::vector<std::string> files_of_patterns(const std::string& list) {
-  std::vector<std::string> files;
-  for (const std::string& pattern : split_at_commas(list)) {
-    glob_t found{};
-    const bool any = ::glob(pattern.c_str(), 0, nullptr, &found) == 0;
-    for (size_t i = 0; any && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
-    globfree(&found);
-    if (!any) throw InputMissing("--input-file " + pattern + ": no such file");
-  }
-  return files;
-}
-
-/// The layout of input whose layout is sentences if its names do not say otherwise. Files of JSON lines have prose. Throws
-/// UsageError for these with `sentences` on the command line, and among other files.
-Layout layout_of_names(const std::vector<InputFile>& files, bool sentences) {
-  const auto is_json = [](const InputFile& file) {
-    const std::string_view name = without_packed_suffix(file.path);
-    return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".json");
-  };
-  const auto found = std::find_if(files.begin(), files.end(), is_json);
-  if (found == files.end()) return Layout::kSentences;
-  if (!sentences && std::all_of(files.begin(), files.end(), is_json)) return Layout::kJsonLines;
-  throw UsageError("--input has JSON lines, such as " + found->path +
-                   ", and one sentence a line is expected: give --split-sentences for prose, or make them apart");
 }
 
 /// Settles the options that follow from others. Throws UsageError, InputMissing.
@@ -401,6 +376,9 @@ void settle(CreateOptions& options, const CLI::App& app) {
     const InputFiles files = find_input_files(options.input);
     options.reader.layout = layout_of_names(files.files, app.count("--layout") > 0);
   }
+  if (options.reader.layout == Layout::kSentences && !options.reader.language.empty())
+    throw UsageError(
+        "--language is for prose, and the input has one sentence a line; give --split-sentences for prose");
   if (options.examples.masking == StoredMasks::kNone && app.count("--dupe-factor") == 0)
     options.examples.dupe_factor = 1;
 }
@@ -439,7 +417,7 @@ int data_create(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   Percentage percentage;
   require_format(options.format);
-  const auto tokenizer = make_tokenizer(options.vocab, options.tokenizer);
+  const auto tokenizer = open_tokenizer(options.vocab, options.tokenizer);
   if (ranks.rank == 0) {
     for (const std::string& warning : vocabulary_warnings(*tokenizer, options.vocab))
       say_in(kProgram)("warning: " + warning);

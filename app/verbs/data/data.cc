@@ -34,7 +34,7 @@ FileProgress::FileProgress(const std::vector<std::string>& files) {
 
 namespace {
 
-constexpr Action kActions[] = {
+constexpr Action kDataActions[] = {
     {"download", data_download, "downloads public data sets and models"},
     {"extract", data_extract, "copies the text of a corpus into a directory, without duplicates"},
     {"create", data_create, "makes pre-training examples from text"},
@@ -51,7 +51,7 @@ int data_command(int argc, char** argv) {
   return run_action(
       {.program = "bert data",
        .example = "bert data create --input book.txt --split-sentences --vocab vocab.txt --output book.shard",
-       .actions = kActions},
+       .actions = kDataActions},
       argc, argv);
 }
 

@@ -30,8 +30,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostRetries = 1000, kLongestTimeout = 86'400;  // a day of seconds
-
 struct Options {
   std::string output;
   DownloadOptions download;
@@ -55,12 +53,6 @@ class DownloadApp : public CLI::App {
               return host_of(url).empty() ? "want http://HOST... or https://HOST..., got " + url : std::string();
             },
             "URL"));
-    add_option("--retries", options.download.retries, "further attempts, if one brings nothing new")
-        ->check(number_in<int64_t>(0, kMostRetries))
-        ->capture_default_str();
-    add_option("--timeout", options.download.http.timeout_seconds, "seconds to connect, and without data")
-        ->check(number_in<int64_t>(1, kLongestTimeout))
-        ->capture_default_str();
   }
 };
 

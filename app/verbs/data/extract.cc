@@ -4,7 +4,7 @@
 namespace bert {
 namespace {
 
-constexpr Action kActions[] = {
+constexpr Action kExtractActions[] = {
     {"wikipedia", data_extract_wikipedia, "a dump of MediaWiki: the prose of its articles"},
     {"text", data_extract_text, "text of any kind: plain, packed, JSON lines, directories"},
 };
@@ -14,7 +14,7 @@ constexpr Action kActions[] = {
 int data_extract(int argc, char** argv) {
   return run_action({.program = "bert data extract",
                      .example = "bert data extract text books/ news.jsonl.gz --output extracted",
-                     .actions = kActions},
+                     .actions = kExtractActions},
                     argc, argv);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/interop/open_tokenizer.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/data/actions.h"
 #include "data/formats/example_set.h"
@@ -27,7 +28,7 @@ class VocabularyOption {
   }
   /// The vocabulary, null if none was named.
   const Vocabulary* get() {
-    if (tokenizer_ == nullptr && !path_.empty()) tokenizer_ = make_tokenizer(path_);
+    if (tokenizer_ == nullptr && !path_.empty()) tokenizer_ = open_tokenizer(path_);
     return tokenizer_ != nullptr ? &tokenizer_->vocabulary() : nullptr;
   }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/interop/open_tokenizer.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/data/actions.h"
@@ -123,7 +124,7 @@ int data_show(int argc, char** argv) {
       ->check(number_in<int64_t>(0, INT64_MAX))
       ->capture_default_str();
   if (!parse_command_line(app, argc, argv)) return kOk;
-  const auto tokenizer = vocab.empty() ? nullptr : make_tokenizer(vocab);
+  const auto tokenizer = vocab.empty() ? nullptr : open_tokenizer(vocab);
   const Vocabulary* const vocabulary = tokenizer ? &tokenizer->vocabulary() : nullptr;
   if (vocabulary != nullptr) {
     const std::string made_with = common_info(example_files(path), vocabulary).vocabulary_checksum;

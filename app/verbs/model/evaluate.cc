@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "app/cli/command_line.h"
+#include "app/cli/description.h"
+#include "app/config/fields.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/tasks/task_scoring.h"
@@ -43,34 +45,15 @@ nlohmann::ordered_json as_object(const std::vector<TaskMetric>& metrics) {
   return object;
 }
 
-/// Adds an option that sets `member` of the data's configuration.
-template <class Value>
-CLI::Option* add_change(CLI::App& app, EvaluateOptions& options, const char* name, Value TaskDataConfig::*member,
-                        const std::string& help) {
-  return app.add_option_function<Value>(
-      name,
-      [&options, member](const Value& value) {
-        options.changes.push_back([member, value](TaskDataConfig& config) { config.*member = value; });
-      },
-      help);
-}
+/// The object `data` of a configuration of fine-tuning, as far as a file of examples needs it.
+struct EvaluatedData {
+  TaskDataConfig data;
 
-void add_data_options(CLI::App& app, EvaluateOptions& options) {
-  const auto tokens = number_in<int64_t>(1, 65535);
-  add_change(app, options, "--text-column", &TaskDataConfig::text_column, "own tables: column of the text (text)");
-  add_change(app, options, "--text-pair-column", &TaskDataConfig::text_pair_column,
-             "own tables: column of a second text");
-  add_change(app, options, "--label-column", &TaskDataConfig::label_column, "own tables: column of the label (label)");
-  add_change(app, options, "--labels", &TaskDataConfig::labels,
-             "text-classification: all labels; default: those of the model, or of data set and predictions together");
-  add_change(app, options, "--max-seq-length", &TaskDataConfig::max_seq_length,
-             "--checkpoint: tokens of a sequence; default: those of the run; for models of other programs 384 in "
-             "SQuAD, else 128")
-      ->check(tokens);
-  add_change(app, options, "--doc-stride", &TaskDataConfig::doc_stride,
-             "--checkpoint, squad: tokens between the starts of two windows; default as above")
-      ->check(tokens);
-}
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("data", self.data, "examples and their tokenization");
+  }
+};
 
 void add_model_options(CLI::App& app, EvaluateOptions& options) {
   auto* checkpoint = app.add_option("--checkpoint", options.checkpoint,
@@ -89,6 +72,11 @@ void add_model_options(CLI::App& app, EvaluateOptions& options) {
       ->check(CLI::IsMember({"fp32", "fp16", "bf16", "int8"}))
       ->default_str("fp32")
       ->needs(checkpoint);
+  app.add_option_function<std::string>(
+         "--long", [&options](const std::string& name) { options.long_texts = *value_named<LongTexts>(name); },
+         "--checkpoint: examples with more tokens than data.max_seq_length; truncate is the default")
+      ->check(CLI::IsMember({"refuse", "truncate"}))
+      ->needs(checkpoint);
   app.add_flag("--raw-weights", options.raw_weights, "--checkpoint: the weights themselves, not their moving average")
       ->needs(checkpoint);
   app.add_flag("--trust", options.trust, "--checkpoint: also read a pickle of PyTorch, of which nothing is executed")
@@ -97,9 +85,12 @@ void add_model_options(CLI::App& app, EvaluateOptions& options) {
 
 }  // namespace
 
-TaskDataConfig EvaluateOptions::changed(TaskDataConfig config) const {
-  for (const auto& change : changes) change(config);
-  return config;
+TaskDataConfig EvaluateOptions::changed(const TaskDataConfig& config) const {
+  EvaluatedData evaluated{config};
+  ConfigReport report;
+  read_overrides(fields_of(evaluated), overrides, report);
+  report.throw_if_any();
+  return evaluated.data;
 }
 
 TaskDefinition definition_of(const EvaluateOptions& options) {
@@ -155,7 +146,11 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
       ->check(number_in(-1e9, 1e9))
       ->capture_default_str()
       ->needs(null_scores);
-  add_data_options(app, options);
+  app.add_option("overrides", options.overrides,
+                 "data.KEY=value, as in a configuration of bert finetune: data.text_column, data.text_pair_column, "
+                 "data.label_column, data.labels of one's own tables; with --checkpoint data.max_seq_length and "
+                 "data.doc_stride, by default those of the run, for models of other programs 384 in SQuAD, else 128")
+      ->type_name(kKeyValue);
   app.footer(
       "The index of an example is its row in the data set, from 0. mnli with --data-directory is the matched set; name "
       "the mismatched one with --dataset.\n\n"
@@ -166,6 +161,7 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
     throw UsageError("want --dataset or --data-directory; see bert evaluate --help");
   if (options.files.predictions.empty() && options.checkpoint.empty())
     throw UsageError("want --predictions or --checkpoint; see bert evaluate --help");
+  static_cast<void>(options.changed({}));  // throws before the work
   return true;
 }
 

@@ -1,10 +1,11 @@
 // The command line of bert evaluate, and its parts with and without LibTorch.
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "app/inference/answer_options.h"
 #include "app/tasks/task_scoring.h"
 #include "data/config.h"
 #include "data/tasks/task_data.h"
@@ -18,10 +19,11 @@ struct EvaluateOptions {
   PredictionFiles files;                                                // without a checkpoint
   std::string checkpoint, device = "cpu", precision, output_directory;  // with one
   bool trust = false, raw_weights = false;
-  std::vector<std::function<void(TaskDataConfig&)>> changes;  // that options make in the configuration of the data
+  std::optional<LongTexts> long_texts = {};
+  std::vector<std::string> overrides;  // data.KEY=value
 
-  /// `config` with the changes.
-  [[nodiscard]] TaskDataConfig changed(TaskDataConfig config) const;
+  /// `config` with the overrides. Throws ConfigError.
+  [[nodiscard]] TaskDataConfig changed(const TaskDataConfig& config) const;
 };
 
 /// Parses the command line. Returns false after --help. Throws UsageError.

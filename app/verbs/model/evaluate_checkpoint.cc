@@ -3,18 +3,20 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "app/cli/command_line.h"
+#include "app/device/device.h"
+#include "app/inference/label_order.h"
 #include "app/inference/pretrained.h"
 #include "app/inference/task_predictor.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/memory.h"
 #include "app/system/machine/threads.h"
-#include "app/train/step/device.h"
 #include "app/verbs/model/evaluate.h"
 #include "app/verbs/model/weights_options.h"
-#include "app/verbs/torch_verbs.h"
+#include "app/verbs/verbs.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
@@ -22,9 +24,9 @@
 namespace bert {
 namespace {
 
-/// Gives the task the labels `named`, or those of the model if there are none. Throws DataError for a model of another
-/// kind of task, or with another number of classes.
-void fit_task(TaskDefinition& task, const Pretrained& pretrained, const std::vector<std::string>& named) {
+/// Gives the task the labels `named`, or those of the model if there are none, and the model the order of the task's
+/// labels. Throws DataError for a model of another kind of task, or with other classes.
+void fit_task(TaskDefinition& task, Pretrained& pretrained, const std::vector<std::string>& named) {
   if (kind_of_task(pretrained.model.task) != task.kind) {
     throw DataError(
         fmt::format("{}: {}; expected a model for {}", pretrained.name,
@@ -32,15 +34,20 @@ void fit_task(TaskDefinition& task, const Pretrained& pretrained, const std::vec
                     task.name));
   }
   if (task.labels.empty()) task.labels = named.empty() ? pretrained.model.labels : named;
-  if (task.labels.size() != pretrained.model.labels.size()) {
-    throw DataError(fmt::format("{}: has the {} classes {}; expected the {} of {}: {}", pretrained.name,
-                                pretrained.model.labels.size(), fmt::join(pretrained.model.labels, ", "),
-                                task.labels.size(), task.name, fmt::join(task.labels, ", ")));
-  }
-  if (task.labels != pretrained.model.labels) {
+  const std::vector<std::string> labels = pretrained.model.labels;
+  if (order_labels(pretrained, task.labels) == LabelMatch::kByPosition) {
     fmt::print(stderr, "bert evaluate: the classes {} of the model are taken as {}, in this order\n",
-               fmt::join(pretrained.model.labels, ", "), fmt::join(task.labels, ", "));
+               fmt::join(labels, ", "), fmt::join(task.labels, ", "));
   }
+}
+
+/// Says how many examples were cut, or refuses them.
+void check_long_texts(const std::string& path, const TaskFeatures& features, const TaskExamples& examples,
+                      const TaskDataConfig& config, std::optional<LongTexts> policy) {
+  if (features.cut == 0) return;
+  const std::string cut = path + ": " + features.cut_of(examples.size(), config);
+  if (policy == LongTexts::kRefuse) throw DataError(cut + "; --long truncate cuts them");
+  fmt::print(stderr, "bert evaluate: {} and were cut; --long refuse refuses them\n", cut);
 }
 
 void write_outputs(const std::string& directory, const std::vector<TaskOutput>& outputs) {
@@ -56,28 +63,30 @@ void write_outputs(const std::string& directory, const std::vector<TaskOutput>& 
 
 }  // namespace
 
-int evaluate_checkpoint_command(int argc, char** argv) {
+int evaluate_torch_command(int argc, char** argv) {
   EvaluateOptions options;
   if (!parse_evaluate(argc, argv, options)) return kOk;
   TaskDefinition task = definition_of(options);
   const std::string path = find_dataset(options, task);
   PredictorOptions how;
   how.device = select_device(options.device, /*local_rank=*/0);
-  how.dtype = options.precision == "fp16" ? c10::kHalf : options.precision == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  how.dtype = dtype_named(options.precision);
   how.int8 = options.precision == "int8";
   check_int8(how);
   use_threads(0);
   const WeightsKind weights = options.raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged;
   check_raw_weights(options.checkpoint, weights);
-  const Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, weights, say_in("bert evaluate"));
+  Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, weights, say_in("bert evaluate"));
   fit_task(task, pretrained, /*named=*/options.changed({}).labels);
   TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(TaskDataConfig()));
+  config.cut_at_begin = pretrained.model.cut_at_begin;
   if (const int64_t most = pretrained.model.config.max_position_embeddings; config.max_seq_length > most) {
-    throw DataError(fmt::format("{}: has {} positions; expected --max-seq-length of at most that, not {}",
+    throw DataError(fmt::format("{}: has {} positions; expected data.max_seq_length of at most that, not {}",
                                 pretrained.name, most, config.max_seq_length));
   }
   const TaskExamples examples = read_examples(task, path, config);
   const TaskFeatures features = make_features(examples, *pretrained.tokenizer, config, /*for_training=*/false);
+  check_long_texts(path, features, examples, config, options.long_texts);
   const TaskInference model(pretrained, how);
   keep_large_blocks();
   const std::vector<float> logits = task_logits(model, features, choices_of(examples, 0), how);

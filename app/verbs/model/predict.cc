@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "app/cli/command_line.h"
+#include "app/device/device.h"
 #include "app/inference/answer_json.h"
 #include "app/inference/npy.h"
 #include "app/inference/predictor.h"
@@ -18,7 +20,6 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/memory.h"
-#include "app/train/step/device.h"
 #include "app/verbs/model/predict_input.h"
 #include "app/verbs/model/predict_task.h"
 #include "app/verbs/model/weights_options.h"
@@ -40,7 +41,7 @@ struct PredictOptions {
   std::vector<std::string> arguments;
   PredictorOptions predictor;
   WeightsKind weights = WeightsKind::kAveraged;
-  std::optional<int64_t> top_k;
+  AnswerOptions answers;
   Task task = Task::kFillMask;
   bool skip_bad = false, trust = false, no_answers = false;
 };
@@ -59,7 +60,9 @@ void check_usage(const PredictOptions& options) {
   refuse_if(!options.pair_field.empty() && options.text_field.empty(), "--pair-field needs --text-field: JSON lines");
   refuse_if(answers && options.question.empty() == options.pair_field.empty(),
             "--task question-answering needs --question, or --pair-field with JSON lines");
-  refuse_if(options.top_k && (features || options.task == Task::kTokenClassification),
+  refuse_if(options.answers.aggregation != Aggregation::kNone && options.task != Task::kTokenClassification,
+            "--aggregation is an option of --task token-classification");
+  refuse_if(options.answers.top_k && (features || options.task == Task::kTokenClassification),
             "--top-k is an option of --task fill-mask, text-classification and question-answering");
   refuse_if(options.no_answers && !answers, "--handle-impossible-answer is an option of --task question-answering");
   refuse_if(!features && !options.pooling.empty(), "--pooling is an option of --task features");
@@ -107,14 +110,22 @@ bool parse(int argc, char** argv, PredictOptions& options) {
                  "checkpoint or run directory, a model of transformers, Google or NVIDIA, or an exported file")
       ->required();
   add_task(app, options.task);
-  app.add_option(
-         "--top-k", options.top_k,
-         "words for each [MASK], default 5; labels of text-classification and answers of question-answering, default 1")
+  app.add_option("--top-k", options.answers.top_k,
+                 "words for each [MASK], default 5; labels of text-classification, default 1, or all if they are "
+                 "independent; answers of question-answering, default 1")
       ->check(number_in<int64_t>(1, 1000));
   app.add_option("--question", options.question, "question-answering: the question about every TEXT, its context");
   app.add_option("--pair-field", options.pair_field,
                  "JSON lines: field of a pair's second text; question-answering: of the question");
   add_no_answers(app, options.no_answers);
+  app.add_option_function<std::string>(
+         "--aggregation",
+         [&](const std::string& name) { options.answers.aggregation = *value_named<Aggregation>(name); },
+         "token-classification: entities of words with labels such as B-PER, as aggregation_strategy of transformers; "
+         "none: a label for each word")
+      ->check(CLI::IsMember({"none", "simple", "first", "average", "max"}))
+      ->default_str("none");
+  add_long_texts(app, options.predictor.long_texts);
   add_feature_options(app, options);
   add_input_options(app, options);
   app.add_option("--output", options.output, "file for the answers, instead of standard output");
@@ -128,10 +139,6 @@ bool parse(int argc, char** argv, PredictOptions& options) {
   add_inference_precision(app, options.predictor);
   app.add_option("--batch-size", options.predictor.batch_size, "texts that are computed together at most")
       ->check(number_in<int64_t>(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--batch-tokens", options.predictor.batch_tokens,
-                 "tokens that are computed together at most; texts of like lengths go together, none is padded")
-      ->check(number_in<int64_t>(1, 1 << 24))
       ->capture_default_str();
   add_raw_weights(app, options.weights);
   add_trust(app, options.trust);
@@ -175,6 +182,17 @@ auto encoded_texts(const PredictOptions& options, InputTexts input, const Encode
   return result;
 }
 
+/// Says how many texts were cut. `limit`: the most tokens that they may have.
+template <class Encoded>
+void say_cuts(const std::vector<Encoded>& texts, const std::string& limit) {
+  const auto cut = std::count_if(texts.begin(), texts.end(), [](const Encoded& text) { return text.cut; });
+  if (cut == 0) return;
+  std::fprintf(stderr,
+               "bert predict: %ld of %zu texts have more than %s, which the model reads, and were cut; --long refuse "
+               "refuses them\n",
+               static_cast<long>(cut), texts.size(), limit.c_str());
+}
+
 EmbeddingOptions embedding_options(const PredictOptions& options, const BertConfig& config) {
   EmbeddingOptions embedding{.pooling = Pooling::kNone, .layers = {-1}};
   if (options.pooling == "cls") embedding.pooling = Pooling::kCls;
@@ -204,8 +222,7 @@ std::vector<Json> answers_of(const PredictOptions& options, const Predictor& pre
                              std::span<const EncodedText> texts) {
   std::vector<Json> answers;
   if (options.task == Task::kFillMask) {
-    for (const MaskFilling& filling : predictor.fill_mask(texts, options.top_k.value_or(5)))
-      answers.push_back(to_json(filling));
+    for (const MaskFilling& filling : predictor.fill_mask(texts)) answers.push_back(to_json(filling));
   } else if (options.pooling.empty() && options.layers.empty()) {
     const std::vector<Features> features = predictor.features(texts);
     for (size_t i = 0; i < texts.size(); ++i) answers.push_back(to_json(texts[i].text, features[i]));
@@ -286,26 +303,31 @@ int predict_command(int argc, char** argv) {
   if (input.invalid_utf8 > 0) {
     std::fprintf(stderr, "bert predict: dropped %ld invalid UTF-8 sequences\n", static_cast<long>(input.invalid_utf8));
   }
+  if (options.no_answers) options.answers.handle_impossible_answer = true;
   options.predictor.device = select_device(options.device, /*local_rank=*/0);
   check_int8(options.predictor);
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert predict"));
   if (is_finetuned(options.task)) {
     check_model_of_task(pretrained, options.task);
-    if (options.no_answers) pretrained.model.task = kSquadWithNoAnswers;
     const TaskPredictor predictor(pretrained, options.predictor);
     keep_large_blocks();
     const auto [texts, encoded] = encoded_texts(options, std::move(input), [&](const InputText& text) {
-      return predictor.encode(task_input(text, options.question, options.pair_field));
+      return predictor.encode(task_input(text, options.question, options.pair_field), options.answers);
     });
-    write_json(options, texts, std::span(encoded), [&](std::span<const EncodedInput> window) {
-      return task_answers(predictor, window, options.top_k.value_or(1));
-    });
+    const TaskDataConfig settings = text_settings(pretrained.model);
+    const bool questions = predictor.kind() == TaskKind::kQuestionAnswering;
+    say_cuts(encoded, fmt::format("{} tokens{}", settings.max_seq_length,
+                                  questions ? fmt::format(", or {} in the question", settings.max_query_length) : ""));
+    write_json(options, texts, std::span(encoded),
+               [&](std::span<const EncodedInput> window) { return task_answers(predictor, window); });
     return kOk;
   }
   const Predictor predictor(pretrained, options.predictor);
   keep_large_blocks();
-  const auto [texts, encoded] = encoded_texts(
-      options, std::move(input), [&](const InputText& text) { return predictor.encode(options.task, text.text); });
+  const auto [texts, encoded] = encoded_texts(options, std::move(input), [&](const InputText& text) {
+    return predictor.encode(options.task, text.text, options.answers);
+  });
+  say_cuts(encoded, fmt::format("{} tokens", most_tokens(pretrained.model)));
   if (options.format == "json") {
     write_json(options, texts, std::span(encoded),
                [&](std::span<const EncodedText> window) { return answers_of(options, predictor, window); });

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "app/inference/answer_json.h"
@@ -41,9 +42,14 @@ TaskInput task_input(const InputText& text, const std::string& question, const s
 void check_model_of_task(const Pretrained& pretrained, Task wanted) {
   const std::string& task = pretrained.model.task;
   if (task.empty()) {
+    constexpr size_t kShown = 3;
+    std::string unread;
+    for (size_t i = 0; i < std::min(kShown, pretrained.unread.size()); ++i)
+      unread += (i == 0 ? "" : ", ") + pretrained.unread[i];
+    if (!unread.empty()) unread = fmt::format("; its file also has {}, of no head that this program knows", unread);
     throw DataError(
-        fmt::format("{}: was not fine-tuned, and --task {} needs the head of a task; `bert finetune` makes it",
-                    pretrained.name, name_of_value(wanted)));
+        fmt::format("{}: was not fine-tuned, and --task {} needs the head of a task; `bert finetune` makes it{}",
+                    pretrained.name, name_of_value(wanted), unread));
   }
   const std::optional<TaskKind> kind = kind_of_task(task);
   const std::optional<Task> serves = kind ? task_of(*kind) : std::nullopt;
@@ -53,10 +59,9 @@ void check_model_of_task(const Pretrained& pretrained, Task wanted) {
       serves ? fmt::format("expected --task {}", name_of_value(*serves)) : "for which bert predict has no task"));
 }
 
-std::vector<Json> task_answers(const TaskPredictor& predictor, std::span<const EncodedInput> inputs, int64_t top_k) {
+std::vector<Json> task_answers(const TaskPredictor& predictor, std::span<const EncodedInput> inputs) {
   std::vector<Json> answers;
-  predictor.visit_answers(
-      inputs, top_k, [&](size_t i, const auto& answer) { answers.push_back(to_json(inputs[i].input, answer, top_k)); });
+  predictor.visit_answers(inputs, [&](size_t i, const auto& answer) { answers.push_back(to_json(inputs[i], answer)); });
   return answers;
 }
 

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,8 +22,14 @@ inline void add_task(CLI::App& app, Task& task) {
       ->default_str(name_of_value(task));
 }
 
-/// The task of models of question answering that may say that a context has no answer.
-inline constexpr const char* kSquadWithNoAnswers = "squad-v2";
+/// Adds --long, which sets `policy`.
+inline void add_long_texts(CLI::App& app, std::optional<LongTexts>& policy) {
+  app.add_option_function<std::string>(
+         "--long", [&policy](const std::string& name) { policy = *value_named<LongTexts>(name); },
+         "texts with more tokens than the model reads: refuse is the default of fill-mask and features, truncate that "
+         "of text-classification. Contexts of questions, and sentences whose words get labels, are read in parts")
+      ->check(CLI::IsMember({"refuse", "truncate"}));
+}
 
 /// Adds --handle-impossible-answer, which sets `no_answers`.
 inline void add_no_answers(CLI::App& app, bool& no_answers) {
@@ -39,7 +46,6 @@ TaskInput task_input(const InputText& text, const std::string& question, const s
 void check_model_of_task(const Pretrained& pretrained, Task wanted);
 
 /// One object for each input, as app/inference/answer_json.h has them.
-std::vector<nlohmann::ordered_json> task_answers(const TaskPredictor& predictor, std::span<const EncodedInput> inputs,
-                                                 int64_t top_k);
+std::vector<nlohmann::ordered_json> task_answers(const TaskPredictor& predictor, std::span<const EncodedInput> inputs);
 
 }  // namespace bert

@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "app/cli/command_line.h"
+#include "app/device/device.h"
+#include "app/http/server.h"
 #include "app/inference/predictor.h"
 #include "app/inference/task_predictor.h"
 #include "app/net/socket.h"
-#include "app/serve/http_server.h"
 #include "app/serve/predictor_model.h"
 #include "app/serve/service.h"
 #include "app/system/errors.h"
@@ -25,7 +26,6 @@
 #include "app/system/machine/memory.h"
 #include "app/system/machine/threads.h"
 #include "app/system/stop_signals.h"
-#include "app/train/step/device.h"
 #include "app/verbs/model/predict_task.h"
 #include "app/verbs/model/weights_options.h"
 #include "app/verbs/verbs.h"
@@ -46,7 +46,7 @@ struct ServeOptions {
   bool trust = false, no_answers = false;
   WeightsKind weights = WeightsKind::kAveraged;
   int64_t max_connections = 1024;
-  double read_seconds = 5, request_seconds = 30, drain_seconds = 30, max_wait_ms = 0;
+  double request_seconds = 30, drain_seconds = 30;
   ConnectionLimits connection;
   ServiceOptions service;
 };
@@ -67,10 +67,6 @@ void add_batches(CLI::App& app, ServeOptions& options) {
   app.add_option("--max-batch-tokens", batch.max_batch_tokens, "tokens that are computed together")
       ->check(number_in<int64_t>(1, 1 << 24))
       ->capture_default_str();
-  app.add_option("--max-wait-ms", options.max_wait_ms,
-                 "time that a text waits for others before a batch that is not full")
-      ->check(number_in(0.0, 1000.0))
-      ->capture_default_str();
   app.add_option("--workers", options.service.workers,
                  "batches that are computed at once, each with a part of the threads")
       ->check(number_in<int64_t>(1, 256))
@@ -87,12 +83,7 @@ void add_limits(CLI::App& app, ServeOptions& options) {
   count("--max-body-bytes", options.connection.max_body_bytes, 1 << 30, "bytes of a request's body; more get 413");
   count("--max-texts", service.max_texts, kManySequences, "texts of a request; more get 413");
   count("--max-tokens", service.max_tokens, 1 << 30, "tokens of a request; more get 413");
-  count("--max-answer-bytes", service.max_answer_bytes, int64_t{1} << 40, "bytes of an answer, about; more get 413");
   count("--max-queue-tokens", service.batch.max_queue_tokens, 1 << 30, "tokens that wait; more get 429");
-  app.add_option("--read-seconds", options.read_seconds,
-                 "longest silence of a client, and time for the head of a request")
-      ->check(seconds)
-      ->capture_default_str();
   app.add_option("--request-seconds", options.request_seconds,
                  "time for a body to arrive, for its answer to begin, and for the answer to be taken")
       ->check(seconds)
@@ -147,19 +138,18 @@ void complete(ServeOptions& options) {
   }
   constexpr int64_t kFurtherFiles = 64;  // libraries, streams, the checkpoint
   const auto files = static_cast<int64_t>(raise_descriptor_limit());
-  const int64_t wanted = options.max_connections + HttpServer::kRefusers + kFurtherFiles;
+  const int64_t wanted = options.max_connections + HttpServer::kExtraConnections + kFurtherFiles;
   if (files < wanted) {
     throw UsageError("--max-connections " + std::to_string(options.max_connections) + " needs " +
                      std::to_string(wanted) + " open files, and ulimit -Hn is " + std::to_string(files) +
                      "; raise the limit, or take fewer connections");
   }
+  if (is_loopback(options.endpoint.host)) service.hosts = {"localhost", "127.0.0.1", "::1", options.endpoint.host};
   if (service.name.empty()) {
     const std::filesystem::path path = std::filesystem::weakly_canonical(options.checkpoint);
     service.name = path.filename().string();
   }
-  options.connection.read = std::chrono::duration<double>(options.read_seconds);
   options.connection.request = service.request = std::chrono::duration<double>(options.request_seconds);
-  service.batch.max_wait = std::chrono::duration<double, std::milli>(options.max_wait_ms);
 }
 
 /// Lets the requests that wait for the service go, before the server waits for their threads.
@@ -177,7 +167,7 @@ int serve_until_signal(HttpServer& server, Service& service, double drain_second
   while (!StopSignals::arrived() && service.model_lost().empty()) std::this_thread::sleep_for(kLook);
   service.drain();
   server.stop_accepting();
-  std::this_thread::sleep_for(kBeginning);  // threads of the requests that had arrived begin to read them
+  std::this_thread::sleep_for(kBeginning);  // requests that had arrived begin
   if (const std::string lost = service.model_lost(); !lost.empty()) {
     server.wait_until_answered(Clock::now() + kToTell);
     throw std::runtime_error(lost);
@@ -198,7 +188,7 @@ std::unique_ptr<Model> load_model(const ServeOptions& options) {
   if (!is_finetuned(options.task))
     return make_predictor_model(Predictor(pretrained, options.predictor), options.task, service.workers);
   check_model_of_task(pretrained, options.task);
-  if (options.no_answers) pretrained.model.task = kSquadWithNoAnswers;
+  if (options.no_answers) pretrained.model.task = "squad-v2";  // whose contexts may have no answer
   return make_task_model(TaskPredictor(pretrained, options.predictor), service.workers);
 }
 
@@ -225,6 +215,7 @@ int serve_command(int argc, char** argv) {
   add_raw_weights(app, options.weights);
   add_trust(app, options.trust);
   add_no_answers(app, options.no_answers);
+  add_long_texts(app, options.predictor.long_texts);
   add_address(app, options);
   add_batches(app, options);
   add_limits(app, options);

@@ -41,12 +41,15 @@ inline void add_trust(CLI::App& app, bool& trust) {
                "also read a --checkpoint that is a pickle of PyTorch, a format that can hold code; none is executed");
 }
 
+/// The dtype of weights that --precision names: fp32, fp16 or bf16; that of int8, which only inference has, is fp32.
+inline c10::ScalarType dtype_named(const std::string& precision) {
+  return precision == "fp16" ? c10::kHalf : precision == "bf16" ? c10::kBFloat16 : c10::kFloat;
+}
+
 /// Adds --precision with `help`, which sets `dtype`.
 inline void add_precision(CLI::App& app, c10::ScalarType& dtype, const std::string& help) {
-  const auto set = [&dtype](const std::string& name) {
-    dtype = name == "fp16" ? c10::kHalf : name == "bf16" ? c10::kBFloat16 : c10::kFloat;
-  };
-  app.add_option_function<std::string>("--precision", set, help)
+  app.add_option_function<std::string>(
+         "--precision", [&dtype](const std::string& name) { dtype = dtype_named(name); }, help)
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
       ->default_str("fp32");
 }
@@ -54,7 +57,7 @@ inline void add_precision(CLI::App& app, c10::ScalarType& dtype, const std::stri
 /// Adds --precision of the verbs that answer, which sets `dtype` and `int8`.
 inline void add_inference_precision(CLI::App& app, PredictorOptions& options) {
   const auto set = [&options](const std::string& name) {
-    options.dtype = name == "fp16" ? c10::kHalf : name == "bf16" ? c10::kBFloat16 : c10::kFloat;
+    options.dtype = dtype_named(name);
     options.int8 = name == "int8";
   };
   app.add_option_function<std::string>(

@@ -14,8 +14,8 @@
 #include "app/train/pretrain.h"
 #include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
+#include "tests/http/raw_client.h"
 #include "tests/null_device/null_device.h"
-#include "tests/serve/raw_client.h"
 #include "tests/support/command_testing.h"
 #include "tests/support/device_under_test.h"
 #include "tests/support/tiny_finetuning.h"
@@ -165,7 +165,7 @@ TEST_CASE("bert evaluate scores a model on CUDA as on the CPU", "[cuda]") {
     for (const char* on : {"cpu", "cuda"}) {
       CAPTURE(task, on);
       std::vector<std::string> arguments = {"evaluate", task, "--checkpoint", model, "--dataset", data, "--device", on};
-      const CommandResult result = run_command(evaluate_checkpoint_command, arguments);
+      const CommandResult result = run_command(evaluate_torch_command, arguments);
       CAPTURE(result.err);
       REQUIRE(result.code == kOk);
       said[on] = result.out;

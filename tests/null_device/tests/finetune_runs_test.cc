@@ -112,8 +112,8 @@ TEST_CASE("Fine-tuning on CUDA has the losses and predictions of the CPU, for ev
   for (const char* task : {"squad-v1", "squad-v2", "sst2", "stsb", "ner", "swag"}) {
     INFO(task);
     FinetuneConfig config = short_task(directory, task);
-    if (task == std::string("sst2")) config.class_weights = "balanced";
-    if (task == std::string("ner")) config.optimizer.average = "masked_tokens";
+    if (task == std::string("sst2")) config.class_weights = ClassWeights::kBalanced;
+    if (task == std::string("ner")) config.optimizer.average = GradientAverage::kMaskedTokens;
     CHECK(difference_to_cpu(config) == "");
   }
 }

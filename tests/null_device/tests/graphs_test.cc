@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/train/step/determinism.h"
+#include "app/device/determinism.h"
 #include "app/train/step/training_step.h"
 #include "model/state_dict.h"
 #include "tests/null_device/tests/step_testing.h"
@@ -133,7 +133,7 @@ PretrainConfig graph_config(const std::string& precision, double hidden_dropout,
   config.model.hidden_dropout_prob = hidden_dropout;
   config.model.attention_probs_dropout_prob = attention_dropout;
   config.optimizer.max_grad_norm = 0.1;  // every step clips
-  config.optimizer.average = "masked_tokens";
+  config.optimizer.average = GradientAverage::kMaskedTokens;
   config.optimizer.ema_decay = 0.9;
   config.amp.growth_interval = 2;  // the loss scale grows in a replay
   return config;

@@ -81,8 +81,8 @@ TEST_CASE("The loop of pre-training costs the host nothing between two stops", "
                            Case{"fp16, masks drawn", "fp16", "dynamic", 0, 2}}) {
     INFO(each.name);
     PretrainConfig config = quiet(tiny(directory, each.precision));
-    config.precision = each.precision;
-    config.data.masking = each.masking;
+    config.precision = value_named<Precision>(each.precision).value();
+    config.data.masking = value_named<Masking>(each.masking).value();
     config.micro_batch_tokens = each.packed;
     config.data.max_eval_examples = 8;
     const Costs step = cost_of_step(config, [](const PretrainConfig& c) { return pretrain(c, false); });
@@ -106,12 +106,12 @@ TEST_CASE("The loop of fine-tuning costs the host nothing between two stops", "[
   };
   for (const char* task : {"ner", "squad-v1", "text-regression"}) {
     FinetuneConfig config = tiny_task_of(task, directory);
-    config.precision = "bf16";
+    config.precision = Precision::kBf16;
     check(config);
   }
   FinetuneConfig config = tiny_task_of("text-classification", directory);
-  config.class_weights = "balanced";
-  config.optimizer.average = "masked_tokens";
+  config.class_weights = ClassWeights::kBalanced;
+  config.optimizer.average = GradientAverage::kMaskedTokens;
   check(config);
   check(tiny_distillation(directory, "student"));
 }
@@ -138,9 +138,9 @@ const TestProgram kCountsSteps("a rank whose steps are counted", [] {
   for (const RankCase& each : rank_cases()) {
     INFO(each.name);
     PretrainConfig config = tiny_step(each.precision);
-    config.distributed.compression = each.compression;
+    config.distributed.compression = value_named<GradientCompression>(each.compression).value();
     config.distributed.shard_optimizer_state = each.sharded;
-    config.optimizer.average = each.average;
+    config.optimizer.average = value_named<GradientAverage>(each.average).value();
     TrainingStep step(config, device, group);
     step.broadcast_parameters();
     const auto batches_of = [&](int64_t number) { return random_micro_batches(2 * number + rank, 2); };
@@ -174,7 +174,7 @@ TEST_CASE("The loop of several ranks costs their hosts nothing between two stops
   for (const int64_t steps : {4, 5}) {
     const std::string name = "run-" + std::to_string(steps);
     PretrainConfig config = quiet(tiny(directory, name));
-    config.precision = "bf16";
+    config.precision = Precision::kBf16;
     config.data.max_eval_examples = 8;
     config.stop_at_step = steps;
     config.distributed.init_method = "file://" + directory.path("store-" + name);

@@ -105,7 +105,7 @@ class RealSteps {
 
 PretrainConfig real_config(const std::string& precision, bool checkpointing, double attention_dropout = 0.1) {
   PretrainConfig config;  // BERT-base
-  config.precision = precision;
+  config.precision = value_named<Precision>(precision).value();
   config.gradient_checkpointing = checkpointing;
   config.model.attention_probs_dropout_prob = attention_dropout;
   config.max_steps = 100;

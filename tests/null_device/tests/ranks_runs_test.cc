@@ -104,7 +104,7 @@ TEST_CASE("Ranks on devices have the losses of ranks on the CPU", "[cuda]") {
   CHECK(difference_to_gloo(four, 4) == "");
   PretrainConfig sharded = of_ranks(directory, "sharded");
   sharded.distributed.shard_optimizer_state = true;
-  sharded.optimizer.type = "lamb";
+  sharded.optimizer.type = OptimizerType::kLamb;
   CHECK(difference_to_gloo(sharded, 2) == "");
 }
 
@@ -115,8 +115,8 @@ TEST_CASE("Ranks on devices reduce in half precision as over Gloo", "[cuda]") {
     CAPTURE(compression);
     PretrainConfig config = of_ranks(directory, compression);
     config.max_steps = 2;
-    config.precision = compression;
-    config.distributed.compression = compression;
+    config.precision = value_named<Precision>(compression).value();
+    config.distributed.compression = value_named<GradientCompression>(compression).value();
     CHECK(difference_to_gloo(config, 2, limit) == "");
   }
 }

@@ -59,7 +59,7 @@ TEST_CASE("A run on CUDA has the losses of one on the CPU, for every objective",
     for (const char* masking : {"static", "dynamic"}) {
       INFO(objective << ", masking " << masking);
       PretrainConfig config = short_run(directory, std::string(objective) + "-" + masking);
-      config.data.masking = masking;
+      config.data.masking = value_named<Masking>(masking).value();
       config.evaluate_every = 4;
       for (std::string* path : {&config.data.train.front(), &config.data.validation.front()}) {
         const bool train = path == &config.data.train.front();
@@ -82,7 +82,7 @@ TEST_CASE("A run on CUDA has the losses of one on the CPU, with every optimizer 
   };
   check("packing", [](PretrainConfig& config) {
     config.micro_batch_tokens = 60;
-    config.optimizer.average = "masked_tokens";
+    config.optimizer.average = GradientAverage::kMaskedTokens;
   });
   check("recomputation", [](PretrainConfig& config) { config.gradient_checkpointing = true; });
   check("ema", [](PretrainConfig& config) {
@@ -92,7 +92,7 @@ TEST_CASE("A run on CUDA has the losses of one on the CPU, with every optimizer 
   });
   for (const char* type : {"lamb", "adam", "bert_adam"}) {
     check(type, [&](PretrainConfig& config) {
-      config.optimizer.type = type;
+      config.optimizer.type = value_named<OptimizerType>(type).value();
       config.optimizer.use_nvlamb = type == std::string("lamb");
       config.optimizer.layer_lr_decay = 0.9;
     });
@@ -107,7 +107,7 @@ TEST_CASE("A run on CUDA is near one on the CPU in every precision", "[cuda]") {
         std::pair{"bf16-weights", kBFloat16}, std::pair{"fp16-weights", kHalf}}) {
     INFO(precision);
     PretrainConfig config = short_run(directory, precision);
-    config.precision = precision;
+    config.precision = value_named<Precision>(precision).value();
     config.amp.growth_interval = 2;
     CHECK(difference_to_cpu(config, limit) == "");
   }
@@ -120,7 +120,7 @@ TEST_CASE("A run on CUDA that is killed at any point ends in the same bytes", "[
     INFO(precision);
     PretrainConfig whole = short_run(directory, std::string("whole-") + precision);
     whole.device = "cuda";
-    whole.precision = precision;
+    whole.precision = value_named<Precision>(precision).value();
     whole.optimizer.ema_decay = 0.9;
     whole.model.attention_probs_dropout_prob = 0.1;
     PretrainConfig killed = whole;

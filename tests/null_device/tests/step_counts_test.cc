@@ -45,7 +45,7 @@ TEST_CASE("A step of pre-training costs the host nothing, in every precision", "
       const int64_t accumulation = average == std::string("micro_batches") ? 2 : 3;
       INFO(precision << ", mean over " << average << ", " << accumulation << " micro-batches");
       PretrainConfig config = tiny_step(precision);
-      config.optimizer.average = average;
+      config.optimizer.average = value_named<GradientAverage>(average).value();
       check_pretraining(config, accumulation, device);
     }
   }
@@ -57,7 +57,7 @@ TEST_CASE("A step of pre-training costs the host nothing, with every optimizer a
     for (const double norm : {0.0, 1e-3}) {  // no clipping, and clipping at every step
       INFO(type << ", max_grad_norm " << norm);
       PretrainConfig config = tiny_step(norm > 0 ? "bf16-weights" : "fp16");
-      config.optimizer.type = type;
+      config.optimizer.type = value_named<OptimizerType>(type).value();
       config.optimizer.max_grad_norm = norm;
       config.optimizer.ema_decay = norm > 0 ? 0.99 : 0.0;
       check_pretraining(config, 1, device);
@@ -119,7 +119,7 @@ FinetuneConfig finetuning(const Task& task, const std::string& precision) {
   FinetuneConfig config;
   static_cast<RunConfig&>(config) = tiny_step(precision);
   config.task = task.name;
-  config.optimizer.type = "adamw";
+  config.optimizer.type = OptimizerType::kAdamW;
   return config;
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("A step of fine-tuning costs the host nothing, with every head", "[cud
     for (const char* average : {"micro_batches", "masked_tokens"}) {
       INFO(task.name << (task.head.class_weights.empty() ? "" : " with class weights") << ", mean over " << average);
       FinetuneConfig config = finetuning(task, "bf16");
-      config.optimizer.average = average;
+      config.optimizer.average = value_named<GradientAverage>(average).value();
       FinetuningStep step(config, task.head, device, nullptr);
       check_finetuning(step, 2);
     }
@@ -158,7 +158,7 @@ TEST_CASE("A step of fine-tuning costs the host nothing, in every precision", "[
       const Task& task = all[number++ % all.size()];
       INFO(precision << ", " << task.name);
       FinetuneConfig config = finetuning(task, precision);
-      config.optimizer.average = "masked_tokens";
+      config.optimizer.average = GradientAverage::kMaskedTokens;
       config.frozen_layers = i == 0 ? -1 : 1;
       FinetuningStep step(config, task.head, device, nullptr);
       check_finetuning(step, 3);
@@ -188,7 +188,7 @@ TEST_CASE("A step of distillation costs the host nothing, with every head", "[cu
     const std::string precision = precisions[number++ % precisions.size()];
     INFO(task.name << ", " << precision);
     FinetuneConfig config = finetuning(task, precision);
-    config.optimizer.average = number % 2 == 0 ? "micro_batches" : "masked_tokens";
+    config.optimizer.average = number % 2 == 0 ? GradientAverage::kMicroBatches : GradientAverage::kMaskedTokens;
     FinetuningStep step(config, task.head, device, nullptr);
     step.learn_from(std::make_unique<Distillation>(config, teacher_of(task), device));
     check_finetuning(step, 2);

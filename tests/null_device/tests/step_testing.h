@@ -32,7 +32,7 @@ inline BertConfig tiny_model() {
 
 inline PretrainConfig tiny_step(const std::string& precision) {
   PretrainConfig config;
-  config.precision = precision;
+  config.precision = value_named<Precision>(precision).value();
   config.model = tiny_model();
   config.optimizer.lr = 1e-3;
   config.amp.init_scale = 1024;  // no step overflows

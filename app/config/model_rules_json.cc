@@ -1,0 +1,85 @@
+#include "app/config/model_rules_json.h"
+
+#include <limits>
+
+#include "app/parse/bounded_json.h"
+#include "data/io/error.h"
+
+namespace bert {
+namespace {
+
+/// Calls visit(key, flag) for each flag of a token.
+template <class Token, class Visit>
+void visit_flags(Token& token, const Visit& visit) {
+  visit("single_word", token.single_word);
+  visit("lstrip", token.lstrip);
+  visit("rstrip", token.rstrip);
+  visit("normalized", token.normalized);
+  visit("special", token.special);
+}
+
+}  // namespace
+
+nlohmann::ordered_json added_tokens_json(const std::vector<AddedToken>& added, const std::vector<std::string>& tokens) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const AddedToken& token : added) {
+    nlohmann::ordered_json object = {{"id", token.id}, {"content", tokens.at(static_cast<size_t>(token.id))}};
+    visit_flags(token, [&](const char* key, bool flag) { object[key] = flag; });
+    list.push_back(std::move(object));
+  }
+  return list;
+}
+
+AddedToken read_added_token(const nlohmann::json& object, int64_t id, const std::string& place) {
+  if (!object.is_object()) throw DataError(place + ": an added token: want an object {...}, got " + object.type_name());
+  if (id < 0 || id > std::numeric_limits<int32_t>::max())
+    throw DataError(place + ": an added token has the id " + std::to_string(id));
+  AddedToken token{.id = static_cast<int32_t>(id)};
+  visit_flags(token, [&](const char* key, bool& flag) {
+    const auto found = object.find(key);
+    if (found != object.end() && !found->is_null()) flag = boolean_member(object, key, place);
+  });
+  return token;
+}
+
+std::vector<AddedToken> read_added_tokens(const nlohmann::json& list, const std::string& place) {
+  if (!list.is_array()) throw DataError(place + ": added tokens: want a list, got " + list.type_name());
+  std::vector<AddedToken> added;
+  for (const nlohmann::json& object : list) {
+    if (!object.is_object()) throw DataError(place + ": added tokens: want objects {...}");
+    added.push_back(read_added_token(object, integer_member(object, "id", place), place));
+  }
+  return added;
+}
+
+void write_rules(const ModelDescription& model,
+                 const std::function<void(const char* key, nlohmann::ordered_json value)>& set) {
+  if (model.multi_label) set("problem_type", kMultiLabelProblem);
+  if (model.max_tokens > 0) set("model_max_length", model.max_tokens);
+  if (model.cut_at_begin) set("truncation_side", "left");
+  if (!model.added_tokens.empty()) set("added_tokens", added_tokens_json(model.added_tokens, model.vocabulary));
+}
+
+void read_rules(const nlohmann::json& object, const std::string& place, ModelDescription& model) {
+  if (object.contains("problem_type"))
+    model.multi_label = string_member(object, "problem_type", place) == kMultiLabelProblem;
+  model.max_tokens = read_max_length(object, "model_max_length", place);
+  if (object.contains("truncation_side"))
+    model.cut_at_begin = string_member(object, "truncation_side", place) == "left";
+  if (object.contains("added_tokens")) model.added_tokens = read_added_tokens(object["added_tokens"], place);
+}
+
+int64_t read_max_length(const nlohmann::json& object, const char* key, const std::string& place) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return 0;
+  constexpr double kNoLimit = 1e9;  // far above any model
+  const double length = number_member(object, key, place);
+  if (length >= kNoLimit) return 0;
+  constexpr int64_t kFewest = 3;  // [CLS], a token and [SEP]
+  if (length < static_cast<double>(kFewest))
+    throw DataError(place + ": \"" + key + "\" is " + as_text(*found) + "; expected " + std::to_string(kFewest) +
+                    " tokens or more");
+  return static_cast<int64_t>(length);
+}
+
+}  // namespace bert

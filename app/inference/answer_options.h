@@ -1,0 +1,44 @@
+// The wishes of a caller about an answer. Names as in Hugging Face's pipelines.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/tasks/entity_groups.h"
+
+namespace bert {
+
+/// The treatment of a text with more tokens than the model reads.
+enum class LongTexts : uint8_t { kRefuse, kTruncate };
+inline std::span<const char* const> names_of(LongTexts /*type*/) {
+  static constexpr std::array<const char*, 2> kNames = {"refuse", "truncate"};
+  return kNames;
+}
+
+/// From the logits of a text's classes to scores. kDefault: softmax; sigmoid for labels that are independent; none for
+/// numbers.
+enum class FunctionToApply : uint8_t { kDefault, kSigmoid, kSoftmax, kNone };
+inline std::span<const char* const> names_of(FunctionToApply /*type*/) {
+  static constexpr std::array<const char*, 4> kNames = {"default", "sigmoid", "softmax", "none"};
+  return kNames;
+}
+
+/// Words for a [MASK] where nobody says how many, as in transformers' pipeline.
+inline constexpr int64_t kDefaultFillers = 5;
+
+struct AnswerOptions {
+  std::optional<int64_t> top_k = {};  // empty: 5 words for a [MASK], all labels that are independent, else 1
+  std::vector<int32_t> targets = {};  // for a [MASK]: the ids of the words that are compared; empty: all
+  FunctionToApply function_to_apply = FunctionToApply::kDefault;
+  Aggregation aggregation = Aggregation::kNone;       // of labels of words
+  std::vector<std::string> ignore_labels = {"O"};     // of entities
+  std::optional<int64_t> max_answer_len = {};         // tokens of an answer; empty: as the model was fine-tuned
+  std::optional<bool> handle_impossible_answer = {};  // an answer may be "": the context has none; empty: as the model
+  std::optional<LongTexts> long_texts = {};           // empty: as the predictor
+};
+
+}  // namespace bert

@@ -1,0 +1,96 @@
+"""Asks a `bert serve` and compares every answer and every error with the schema of its own /openapi.json.
+
+Usage: openapi_answers.py PORT TASK
+Needs jsonschema (Debian's python3-jsonschema); without it the program prints SKIPPED. Exits with 1 for an answer that the document does not
+describe: another status, another type of content, another form.
+"""
+import http.client
+import json
+import sys
+
+try:
+    import jsonschema
+except ImportError:
+    print("SKIPPED: python3 has no jsonschema")
+    sys.exit()
+
+port, task = int(sys.argv[1]), sys.argv[2]
+texts = {"fill-mask": "the [MASK] sat.", "features": "the cat", "question-answering": {"question": "20 21", "context": "5 6 7 8 9 10"}}
+text = texts.get(task, "5 6 20")
+JSON = {"Content-Type": "application/json"}
+
+
+def ask(method, path, body=None, headers=None):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, body, headers or {})
+    response = connection.getresponse()
+    return response.status, response.getheader("Content-Type", ""), response.read()
+
+
+document = json.loads(ask("GET", "/openapi.json")[2])
+wrong, asked = [], 0
+
+
+def schema_of(path, method, status):
+    """The schema of an answer by type of content; None if the document does not have it."""
+    name = "/models/{name}" if path.startswith("/models/") else path
+    answers = document["paths"].get(name, {}).get(method.lower(), {}).get("responses", {})
+    answer = answers.get(str(status))
+    if answer and "$ref" in answer:
+        answer = document["components"]["responses"][answer["$ref"].rsplit("/", 1)[1]]
+    return answer and answer.get("content", {})
+
+
+def check(method, path, body=None, headers=None, want=None):
+    global asked
+    asked += 1
+    status, kind, content = ask(method, path, body if body is None or isinstance(body, (str, bytes)) else json.dumps(body),
+                                JSON if body is not None and headers is None else headers)
+    what = f"{method} {path} {str(body)[:100]}: {status}"
+    if want and status != want:
+        return wrong.append(f"{what}, expected {want}: {content[:200]}")
+    schemas = schema_of(path, method, status)
+    if schemas is None:
+        return wrong.append(f"{what} is not in the document: {content[:200]}")
+    schema = schemas.get(kind.split(";")[0])
+    if schema is None:
+        return wrong.append(f"{what} has type {kind}, the document {list(schemas)}")
+    if not kind.startswith("application/json"):
+        return None
+    whole = {**schema["schema"], "components": document["components"]}
+    for error in list(jsonschema.Draft4Validator(whole).iter_errors(json.loads(content)))[:2]:
+        wrong.append(f"{what}: {error.message[:300]} at {list(error.absolute_path)}")
+    return None
+
+
+for path in ("/", "/health", "/ready", "/metrics", "/models", "/openapi.json"):
+    check("GET", path, want=200)
+model = "/models/" + json.loads(ask("GET", "/models")[2])[0]["name"]
+parameters = [{}, {"truncate": True}]
+parameters += {"fill-mask": [{"top_k": 3}, {"targets": ["the", "cat"]}], "features": [],
+               "text-classification": [{"top_k": 3}, {"function_to_apply": "sigmoid"}, {"function_to_apply": "none", "top_k": 2}],
+               "token-classification": [{"aggregation_strategy": s} for s in ("none", "simple", "first", "average", "max")] + [{"ignore_labels": []}],
+               "question-answering": [{"top_k": 3}, {"max_answer_len": 2}, {"handle_impossible_answer": True}]}[task]
+for path in ("/predict", model):
+    for one in parameters:
+        check("POST", path, {"inputs": text, "parameters": one}, want=200)
+        check("POST", path, {"inputs": [text, text], "parameters": one}, want=200)
+    for body, status in (("{", 400), ("[" * 1000, 400), ({}, 422), ({"inputs": 3}, 422), ({"inputs": []}, 422), ([], 422), ({"inputs": text, "parameters": 3}, 422),
+                         ({"inputs": text, "parameters": {"top_k": 0}}, 422), ({"inputs": text, "parameters": {"normalize": True}}, 422),
+                         ({"inputs": [text] * 2000}, 413)):
+        check("POST", path, body, want=status)
+    check("POST", path, "inputs", {}, want=415)
+    check("POST", path, {"inputs": text}, {**JSON, "Origin": "https://example.org"}, want=403)
+    check("POST", path, {"inputs": text}, {**JSON, "Host": "example.org"}, want=421)
+if task == "fill-mask":
+    check("POST", "/predict", {"inputs": "no mask"}, want=422)
+    check("POST", "/predict", {"inputs": "the [MASK] [MASK]"}, want=200)
+    check("POST", model, {"inputs": "the [MASK] [MASK]"}, want=200)
+if task == "text-classification":
+    check("POST", "/predict", {"inputs": {"text": "5", "text_pair": "6"}}, want=200)
+check("POST", "/models/other", {"inputs": text}, want=404)
+for inputs in ("the cat", ["the", "cat"]):
+    check("POST", "/tokenize", {"inputs": inputs}, want=200)
+check("POST", "/tokenize", {"inputs": 3}, want=422)
+print(f"{asked} answers, {len(wrong)} differ from openapi.json", *wrong, sep="\n")
+sys.exit(bool(wrong) or asked < 40)
