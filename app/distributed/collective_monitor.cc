@@ -272,23 +272,36 @@ struct CollectiveMonitor::State {
       std::unique_lock lock(state->mutex);
       while (!state->changed.wait_for(lock, kLook, [&] { return state->stopping; })) {
         while (!state->watched.empty()) {
-          const Watched first = state->watched.front();
+          const std::shared_ptr<const Watched> first = state->watched.front();
+          const auto forgotten = [&] { return state->watched.empty() || state->watched.front() != first; };
           lock.unlock();
           bool done = false;
+          std::string failure;
           try {
-            done = first.done();  // may block in the device's driver
-            if (!done && Clock::now() >= first.deadline) first.on_failure(state->ask("timed out"));
+            done = first->done();  // may block in the device's driver
+            if (!done && Clock::now() >= first->deadline) failure = "timed out";
           } catch (const c10::DistError& error) {
-            done = true;
-            first.on_failure(state->ask(first_line(error.what())));
+            failure = first_line(error.what());
           }
           lock.lock();
-          if (!done && Clock::now() < first.deadline) break;
-          state->watched.pop_front();
+          if (forgotten()) continue;
+          if (!failure.empty()) {
+            lock.unlock();
+            first->on_failure(state->ask(failure));
+            lock.lock();
+          } else if (!done) {
+            break;
+          }
+          if (!forgotten()) state->watched.pop_front();
         }
+        state->changed.notify_all();
       }
     } catch (const std::exception&) {  // an error of the device: the training thread gets it too
     }
+    const std::lock_guard lock(state->mutex);
+    state->watched.clear();
+    state->watcher_ended = true;
+    state->changed.notify_all();
   }
 
   static void run(const std::shared_ptr<State>& state) {
@@ -335,9 +348,9 @@ struct CollectiveMonitor::State {
   std::condition_variable changed;
   RankLine own;
   Clock::time_point issued;  // time at which collective own.sequence was issued
-  std::deque<Watched> watched;
+  std::deque<std::shared_ptr<const Watched>> watched;
   std::deque<std::shared_ptr<Question>> questions;
-  bool stopping = false, ended = false;
+  bool stopping = false, ended = false, watcher_ended = false;
   std::thread thread, watcher;
 };
 
@@ -380,8 +393,20 @@ std::string CollectiveMonitor::explain(const std::string& error) { return state_
 
 void CollectiveMonitor::watch(std::function<bool()> done, std::function<void(const std::string& message)> on_failure) {
   const std::lock_guard lock(state_->mutex);
-  state_->watched.push_back({std::move(done), Clock::now() + state_->timeout, std::move(on_failure)});
+  if (state_->watcher_ended) return;
+  state_->watched.push_back(std::make_shared<const State::Watched>(
+      State::Watched{std::move(done), Clock::now() + state_->timeout, std::move(on_failure)}));
   if (!state_->watcher.joinable()) state_->watcher = std::thread([state = state_] { State::look_after_works(state); });
+}
+
+void CollectiveMonitor::wait_until_done() {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->watched.empty(); });
+}
+
+void CollectiveMonitor::stop_watching() {
+  const std::lock_guard lock(state_->mutex);
+  state_->watched.clear();
 }
 
 }  // namespace bert

@@ -50,6 +50,12 @@ class CollectiveMonitor {
   /// message of explain().
   void watch(std::function<bool()> done, std::function<void(const std::string& message)> on_failure);
 
+  /// Waits until all watched works are done, or have failed: nobody asks any of them after that.
+  void wait_until_done();
+
+  /// Forgets the watched works. A work that is being asked at this moment is not reported any more.
+  void stop_watching();
+
  private:
   struct State;
   std::shared_ptr<State> state_;  // shared with the thread, which may hang in a store that does not answer

@@ -176,9 +176,14 @@ class MonitoredBackend : public c10d::Backend {
   bool supportsCoalescing() const override { return false; }
   void setSequenceNumberForGroup() override { backend_->setSequenceNumberForGroup(); }
   uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }
-  void abort() override { backend_->abort(); }
+  void abort() override {
+    monitor_->stop_watching();  // works that are aborted have failed
+    backend_->abort();
+  }
   void shutdown() override {
     if (options_.works_block) return backend_->shutdown();
+    // A work that is asked asks its communicator, also one that has been destroyed meanwhile.
+    monitor_->wait_until_done();
     // Not compared: a rank may end, and the store with it, before another rank has read the result.
     call(
         "end of the group",

@@ -138,3 +138,32 @@ TEST_CASE("What nobody waits for on the host is told when it is late, also when 
     CHECK(asked == 3);
   }
 }
+
+TEST_CASE("Nobody asks a watched work after the end of the watching", "[distributed]") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  CollectiveMonitor monitor(store, 0, 1, std::chrono::seconds(60));
+  monitor.begin("all_reduce");
+  const auto on_failure = [](const std::string& message) { FAIL(message); };
+  std::atomic<int> asked = 0;
+  monitor.watch([&] { return ++asked > 2; }, on_failure);
+  monitor.wait_until_done();
+  CHECK(asked == 3);
+  std::promise<void> looks, forgotten;
+  std::atomic<bool> answered = false;
+  monitor.watch(
+      [&]() -> bool {
+        looks.set_value();
+        forgotten.get_future().wait();
+        answered = true;
+        throw c10::DistBackendError({}, "the communicator is aborted");
+      },
+      on_failure);
+  looks.get_future().wait();
+  monitor.stop_watching();
+  forgotten.set_value();
+  monitor.watch([] { return true; }, on_failure);
+  monitor.wait_until_done();
+  CHECK(answered);
+  monitor.watch([]() -> bool { TORCH_CHECK(false, "the device has failed"); }, on_failure);
+  monitor.wait_until_done();  // the training thread gets an error of the device
+}

@@ -135,6 +135,21 @@ TEST_CASE("an elastic job takes in a node that comes later, and goes on without 
   CHECK(first.err().find("lost ") != std::string::npos);
 }
 
+TEST_CASE("an elastic job goes on without a node that gets a signal", "[unit][distributed]") {
+  const Place place;
+  const std::string script = "echo $RANK/$WORLD_SIZE/$TORCHELASTIC_RESTART_COUNT >>" + place.path("ranks") +
+                             "; test $WORLD_SIZE = 1 && exit 0; trap 'exit 75' TERM; while :; do sleep 0.05; done";
+  const std::vector<std::string> options = {"--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=60"};
+  Launcher first(c10d(place, options, script)), second(c10d(place, options, script));
+  const auto has = [&](const std::string& line) { return lines_of(place.path("ranks")).contains(line); };
+  REQUIRE(eventually([&] { return has("0/2/0") && has("1/2/0"); }));
+  second.signal(SIGTERM);
+  CHECK(second.wait() == kPreempted);
+  CHECK(first.wait() == 0);
+  CHECK(first.err().find("it leaves the job, and the ranks of the others start again") != std::string::npos);
+  CHECK(lines_of(place.path("ranks")).size() == 3);
+}
+
 TEST_CASE("a signal to one agent reaches all ranks, and their 75 comes back on all nodes", "[unit][distributed]") {
   const Place place;
   const std::string script =
