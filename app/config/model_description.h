@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/config/sentence_encoder.h"
 #include "data/added_token.h"
 #include "data/config.h"
 #include "model/config.h"
@@ -22,6 +23,7 @@ struct ModelDescription {
   std::vector<std::string> labels = {};   // of the outputs, in their order; empty: no classes, and one number at most
   bool multi_label = false;               // of a classifier: each label is true or false by itself
   std::optional<TaskDataConfig> task_data = {};  // tokenization and columns of a run of fine-tuning
+  std::optional<SentenceEncoder> sentence = {};  // of a sentence encoder
   std::vector<std::string> vocabulary = {};      // tokens by id; empty: no tokenizer
   std::vector<AddedToken> added_tokens = {};     // tokens of `vocabulary` that texts are searched for
   TokenizerConfig tokenizer = {};                // of WordPiece

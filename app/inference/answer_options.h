@@ -39,6 +39,11 @@ struct AnswerOptions {
   std::optional<int64_t> max_answer_len = {};         // tokens of an answer; empty: as the model was fine-tuned
   std::optional<bool> handle_impossible_answer = {};  // an answer may be "": the context has none; empty: as the model
   std::optional<LongTexts> long_texts = {};           // empty: as the predictor
+  // Of the vector of a text.
+  std::optional<bool> normalize = {};           // to length 1; empty: as the model
+  int64_t dimensions = 0;                       // the first ones are taken (Matryoshka); 0: all
+  std::optional<std::string> prompt = {};       // put before the text; empty: that of prompt_name
+  std::optional<std::string> prompt_name = {};  // one of the model's prompts; empty: its default
 };
 
 }  // namespace bert

@@ -376,6 +376,16 @@ std::vector<torch::Tensor> Predictor::embed(std::span<const EncodedText> texts, 
   return all;
 }
 
+std::vector<torch::Tensor> Predictor::sentence_embeddings(std::span<const EncodedText> texts) const {
+  std::vector<torch::Tensor> vectors = embed(texts, {.pooling = Pooling::kMean});
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (const int64_t dimensions = texts[i].options.dimensions; dimensions > 0)
+      vectors[i] = vectors[i].narrow(0, 0, dimensions);
+    if (texts[i].options.normalize.value_or(true)) vectors[i] = vectors[i] / vectors[i].norm();
+  }
+  return vectors;
+}
+
 std::vector<std::string> Predictor::tokens(const EncodedText& text) const { return impl_->tokens_of(text); }
 
 std::vector<std::string> Predictor::tokens(const std::string& text) const {

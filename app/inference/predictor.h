@@ -66,11 +66,20 @@ struct EmbeddingOptions {
   std::vector<int64_t> layers = {-1};
 };
 
-/// What a model is asked for. The last three need the head of a task.
-enum class Task : uint8_t { kFillMask, kFeatures, kTextClassification, kTokenClassification, kQuestionAnswering };
+/// What a model is asked for. The last four need the head of a task.
+enum class Task : uint8_t {
+  kFillMask,
+  kFeatures,
+  kEmbedding,
+  kTextClassification,
+  kTokenClassification,
+  kQuestionAnswering,
+  kRerank
+};
 inline std::span<const char* const> names_of(Task /*type*/) {
-  static constexpr std::array<const char*, 5> kNames = {"fill-mask", "features", "text-classification",
-                                                        "token-classification", "question-answering"};
+  static constexpr std::array<const char*, 7> kNames = {
+      "fill-mask",          "features", "embedding", "text-classification", "token-classification",
+      "question-answering", "rerank"};
   return kNames;
 }
 constexpr bool is_finetuned(Task task) { return task >= Task::kTextClassification; }
@@ -119,6 +128,9 @@ class Predictor {
   [[nodiscard]] std::vector<Features> features(std::span<const EncodedText> texts) const;
   [[nodiscard]] std::vector<at::Tensor> embed(std::span<const EncodedText> texts,
                                               const EmbeddingOptions& options = {}) const;
+  /// The vector of each text of encode(Task::kEmbedding, ...), as sentence-transformers computes it: pooled, through the
+  /// dense layers, cut to the dimensions of the text's options, normalised; fp32 on the CPU, [D].
+  [[nodiscard]] std::vector<at::Tensor> sentence_embeddings(std::span<const EncodedText> texts) const;
   [[nodiscard]] std::vector<std::string> tokens(const EncodedText& text) const;
 
   /// The text's tokens, [CLS] and [SEP] included.
