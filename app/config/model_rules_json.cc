@@ -18,6 +18,50 @@ void visit_flags(Token& token, const Visit& visit) {
   visit("special", token.special);
 }
 
+nlohmann::ordered_json sentence_json(const SentenceEncoder& encoder) {
+  nlohmann::ordered_json json = {{"include_prompt", encoder.include_prompt},
+                                 {"normalize", encoder.normalize},
+                                 {"similarity_fn_name", name_of_value(encoder.similarity)},
+                                 {"prompts", encoder.prompts},
+                                 {"default_prompt_name", encoder.default_prompt},
+                                 {"dense", nlohmann::ordered_json::array()}};
+  for (const SentencePooling mode : encoder.pooling) json["pooling_mode"].push_back(name_of_value(mode));
+  for (const SentenceDense& dense : encoder.dense) {
+    json["dense"].push_back({{"in_features", dense.in_features},
+                             {"out_features", dense.out_features},
+                             {"bias", dense.bias},
+                             {"tanh", dense.tanh}});
+  }
+  return json;
+}
+
+/// Reads what sentence_json() wrote.
+SentenceEncoder read_sentence(const nlohmann::json& object, const std::string& place) {
+  using Type = nlohmann::json::value_t;
+  SentenceEncoder encoder{.pooling = {},
+                          .include_prompt = boolean_member(object, "include_prompt", place),
+                          .normalize = boolean_member(object, "normalize", place),
+                          .default_prompt = string_member(object, "default_prompt_name", place)};
+  const auto named = [&]<class Enum>(const nlohmann::json& name, Enum& value) {
+    const auto known = name.is_string() ? value_named<Enum>(name.get<std::string>()) : std::nullopt;
+    if (!known) throw DataError(place + ": \"sentence_encoder\" has the unknown name " + as_text(name));
+    value = *known;
+  };
+  named(member(object, "similarity_fn_name", Type::string, place), encoder.similarity);
+  for (const nlohmann::json& mode : member(object, "pooling_mode", Type::array, place))
+    named(mode, encoder.pooling.emplace_back());
+  const nlohmann::json& prompts = member(object, "prompts", Type::object, place);
+  for (const auto& item : prompts.items())
+    encoder.prompts[item.key()] = string_member(prompts, item.key().c_str(), place);
+  for (const nlohmann::json& dense : member(object, "dense", Type::array, place)) {
+    encoder.dense.push_back({.in_features = integer_member(dense, "in_features", place),
+                             .out_features = integer_member(dense, "out_features", place),
+                             .bias = boolean_member(dense, "bias", place),
+                             .tanh = boolean_member(dense, "tanh", place)});
+  }
+  return encoder;
+}
+
 }  // namespace
 
 nlohmann::ordered_json added_tokens_json(const std::vector<AddedToken>& added, const std::vector<std::string>& tokens) {
@@ -58,6 +102,7 @@ void write_rules(const ModelDescription& model,
   if (model.max_tokens > 0) set("model_max_length", model.max_tokens);
   if (model.cut_at_begin) set("truncation_side", "left");
   if (!model.added_tokens.empty()) set("added_tokens", added_tokens_json(model.added_tokens, model.vocabulary));
+  if (model.sentence) set("sentence_encoder", sentence_json(*model.sentence));
 }
 
 void read_rules(const nlohmann::json& object, const std::string& place, ModelDescription& model) {
@@ -67,6 +112,9 @@ void read_rules(const nlohmann::json& object, const std::string& place, ModelDes
   if (object.contains("truncation_side"))
     model.cut_at_begin = string_member(object, "truncation_side", place) == "left";
   if (object.contains("added_tokens")) model.added_tokens = read_added_tokens(object["added_tokens"], place);
+  if (object.contains("sentence_encoder")) {
+    model.sentence = read_sentence(member(object, "sentence_encoder", nlohmann::json::value_t::object, place), place);
+  }
 }
 
 int64_t read_max_length(const nlohmann::json& object, const char* key, const std::string& place) {

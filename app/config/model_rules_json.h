@@ -1,5 +1,5 @@
 // The rules of a model that stand beside its sizes, as JSON with the keys of transformers: added tokens, the length of
-// texts, independent labels. Checkpoints, exports and model directories hold them.
+// texts, independent labels, the vectors of texts. Checkpoints, exports and model directories hold them.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ AddedToken read_added_token(const nlohmann::json& object, int64_t id, const std:
 std::vector<AddedToken> read_added_tokens(const nlohmann::json& list, const std::string& place);
 
 /// Calls set(key, value) for each rule of `model` that is not the default: problem_type, model_max_length,
-/// truncation_side and added_tokens.
+/// truncation_side, added_tokens and sentence_encoder.
 void write_rules(const ModelDescription& model,
                  const std::function<void(const char* key, nlohmann::ordered_json value)>& set);
 

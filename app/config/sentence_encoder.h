@@ -11,10 +11,10 @@
 namespace bert {
 
 /// The modes of sentence-transformers' Pooling, by their names there.
-enum class SentencePooling : uint8_t { kCls, kMean, kMax, kMeanSqrtLen, kWeightedMean, kLastToken };
+enum class SentencePooling : uint8_t { kCls, kMax, kMean, kMeanSqrtLen, kWeightedMean, kLastToken };
 inline std::span<const char* const> names_of(SentencePooling /*type*/) {
-  static constexpr std::array<const char*, 6> kNames = {"cls",           "mean",         "max",
-                                                        "mean_sqrt_len", "weightedmean", "lasttoken"};
+  static constexpr std::array<const char*, 6> kNames = {"cls",          "max",      "mean", "mean_sqrt_len_tokens",
+                                                        "weightedmean", "lasttoken"};
   return kNames;
 }
 
@@ -25,23 +25,29 @@ inline std::span<const char* const> names_of(Similarity /*type*/) {
   return kNames;
 }
 
-/// A linear layer behind the pooling. Its weights are the tensors "sentence.dense.I.weight" and "sentence.dense.I.bias"
-/// of the model.
+/// The first part of the names of the tensors behind the encoder.
+inline constexpr const char* kSentencePrefix = "sentence.";
+
+/// The beginning of the names of the tensors of dense layer `index`.
+inline std::string sentence_dense_prefix(size_t index) {
+  return kSentencePrefix + ("dense." + std::to_string(index)) + ".";
+}
+
+/// A linear layer behind the pooling: weight [out_features, in_features], bias [out_features].
 struct SentenceDense {
   int64_t in_features = 0, out_features = 0;
   bool bias = true;
-  bool tanh = false;  // the activation; else none
+  bool tanh = true;  // the activation; else none
 };
 
-/// A model without a description of this kind gives the mean of its tokens, as sentence-transformers does.
 struct SentenceEncoder {
-  std::vector<SentencePooling> pooling = {SentencePooling::kMean};  // vectors side by side, in this order
+  std::vector<SentencePooling> pooling = {SentencePooling::kMean};  // their vectors stand side by side, in this order
+  bool include_prompt = true;                                       // the pooling reads the tokens of the prompt
   std::vector<SentenceDense> dense = {};
   bool normalize = false;  // to length 1
   Similarity similarity = Similarity::kCosine;
   std::map<std::string, std::string> prompts = {};  // by name; a prompt is put before a text
   std::string default_prompt = {};                  // a name of `prompts`; "": none
-  bool include_prompt = true;                       // the pooling reads the tokens of the prompt
 };
 
 }  // namespace bert

@@ -12,10 +12,11 @@
 
 namespace bert {
 
-/// The treatment of a text with more tokens than the model reads.
-enum class LongTexts : uint8_t { kRefuse, kTruncate };
+/// The treatment of a text with more tokens than the model reads. kWindows, of sentence encoders alone: parts of the text
+/// are read one by one, and their vectors are joined.
+enum class LongTexts : uint8_t { kRefuse, kTruncate, kWindows };
 inline std::span<const char* const> names_of(LongTexts /*type*/) {
-  static constexpr std::array<const char*, 2> kNames = {"refuse", "truncate"};
+  static constexpr std::array<const char*, 3> kNames = {"refuse", "truncate", "windows"};
   return kNames;
 }
 

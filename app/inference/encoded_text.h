@@ -24,7 +24,8 @@ struct EncodedText {
   /// for a full-width [MASK].
   std::vector<size_t> masks;
   AnswerOptions options = {};
-  bool cut = false;  // `ids` are not all tokens of the text
+  bool cut = false;           // `ids` are not all tokens of the text
+  int64_t prompt_tokens = 0;  // that a pooling leaves out: [CLS] and those of the prompt
 };
 
 /// Encodes a text of any length. A SentencePiece model does not recognise [MASK] in a text, so the text is split there.

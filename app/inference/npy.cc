@@ -9,11 +9,14 @@
 namespace bert {
 
 void save_npy(const std::string& path, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.scalar_type() == at::kFloat, "save_npy: the tensor must be fp32, got ", tensor.scalar_type(), ".");
-  static_assert(std::endian::native == std::endian::little, "'<f4' below");
+  const at::ScalarType type = tensor.scalar_type();
+  TORCH_CHECK(type == at::kFloat || type == at::kChar || type == at::kByte,
+              "save_npy: the tensor must be fp32, int8 or uint8, got ", type, ".");
+  const std::string descr = type == at::kFloat ? "<f4" : type == at::kChar ? "|i1" : "|u1";
+  static_assert(std::endian::native == std::endian::little, "'<f4' above");
   std::string shape;
   for (const int64_t size : tensor.sizes()) shape += std::to_string(size) + ", ";  // a comma after one size is needed
-  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + shape + "), }";
+  std::string header = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (" + shape + "), }";
   constexpr size_t kPreamble = 10, kAlign = 64;  // magic, version, length of the header; the data begin at a multiple
   header.append(kAlign - 1 - (kPreamble + header.size()) % kAlign, ' ');
   header += '\n';

@@ -3,12 +3,13 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "app/inference/sentence_pooling.h"
+#include "app/inference/text_groups.h"
 #include "app/system/torch_errors.h"
 #include "model/bert.h"
 #include "model/inference.h"
@@ -19,55 +20,6 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which stands for a space in SentencePiece
 constexpr int64_t kMaskedRows = 256;  // whose logits are in memory at once: 31 MB for 30,522 tokens in fp32
-
-/// Indices of texts that are computed together.
-using Group = std::vector<size_t>;
-
-/// The texts of a group end to end, each of segment A.
-PackedBatch packed(std::span<const EncodedText> texts, const Group& group, torch::Device device) {
-  std::vector<int64_t> ids, positions, masked;
-  std::vector<int32_t> ends = {0};
-  size_t longest = 0;
-  for (const size_t index : group) {
-    const EncodedText& text = texts[index];
-    for (const size_t mask : text.masks) masked.push_back(static_cast<int64_t>(ids.size() + mask));
-    for (size_t i = 0; i < text.ids.size(); ++i) {
-      ids.push_back(text.ids[i]);
-      positions.push_back(static_cast<int64_t>(i));
-    }
-    ends.push_back(static_cast<int32_t>(ids.size()));
-    longest = std::max(longest, text.ids.size());
-  }
-  PackedBatch batch;
-  batch.input_ids = torch::tensor(ids);
-  batch.token_type_ids = torch::zeros_like(batch.input_ids);
-  batch.position_ids = torch::tensor(positions);
-  batch.cu_seqlens = torch::tensor(ends, torch::kInt);
-  batch.max_seqlen = static_cast<int64_t>(longest);
-  batch.masked_positions = torch::tensor(masked, torch::kLong);
-  return batch.to(device);
-}
-
-/// Groups texts of like lengths, the longest first, within the limits of the options.
-std::vector<Group> groups_of(std::span<const EncodedText> texts, const PredictorOptions& options) {
-  Group order(texts.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return texts[a].ids.size() > texts[b].ids.size(); });
-  std::vector<Group> groups;
-  int64_t tokens = 0;
-  for (const size_t index : order) {
-    const auto length = static_cast<int64_t>(texts[index].ids.size());
-    if (groups.empty() || tokens + length > options.batch_tokens ||
-        static_cast<int64_t>(groups.back().size()) == options.batch_size) {
-      groups.emplace_back();
-      tokens = 0;
-    }
-    groups.back().push_back(index);
-    tokens += length;
-  }
-  return groups;
-}
 
 void check(const Pretrained& pretrained, const PredictorOptions& options) {
   TORCH_CHECK(pretrained.tokenizer != nullptr, "Predictor: ", pretrained.name, " has no tokenizer.");
@@ -121,6 +73,7 @@ struct Predictor::Impl {
   const std::string name;
   const std::shared_ptr<BertPreTrainingHeadsImpl> heads;
   const BertInference encoder;
+  const SentenceHead head;
 
   /// Frees the model's weights, of which `encoder` and `heads` have what they need.
   Impl(const Pretrained& pretrained, const PredictorOptions& given,
@@ -133,7 +86,8 @@ struct Predictor::Impl {
         cut_at_begin(pretrained.model.cut_at_begin),
         name(pretrained.name),
         heads(model->cls.ptr()),
-        encoder(*model->bert, given.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype) {}
+        encoder(*model->bert, given.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype),
+        head(pretrained.model.sentence.value_or(SentenceEncoder()), pretrained.sentence_weights, given.device) {}
 
   /// Throws TextError for the first text that `task` has no answer for.
   [[nodiscard]] std::vector<EncodedText> encode_all(Task task, const std::vector<std::string>& texts,
@@ -146,13 +100,16 @@ struct Predictor::Impl {
   [[nodiscard]] EncodedText encode(Task task, std::string text, const AnswerOptions& wishes, size_t index) const {
     if (task == Task::kFillMask && text.find(kMaskWord) == std::string::npos)
       throw TextError(index, "no [MASK] in the text", text);
-    EncodedText encoded = encode_text(*tokenizer, std::move(text));
+    EncodedText encoded = task == Task::kEmbedding ? encode_with_prompt(std::move(text), wishes, index)
+                                                   : encode_text(*tokenizer, std::move(text));
     encoded.options = wishes;
     if (std::ssize(encoded.ids) <= longest) return encoded;
     const std::string tokens =
         "text of " + std::to_string(encoded.ids.size()) + " tokens: the model takes at most " + std::to_string(longest);
-    if (wishes.long_texts.value_or(options.long_texts.value_or(LongTexts::kRefuse)) == LongTexts::kRefuse)
-      throw TextError(index, tokens + "; shorten it", encoded.text);
+    const LongTexts usual = task == Task::kEmbedding ? LongTexts::kTruncate : LongTexts::kRefuse;
+    const LongTexts treatment = wishes.long_texts.value_or(options.long_texts.value_or(usual));
+    if (treatment == LongTexts::kRefuse) throw TextError(index, tokens + "; shorten it", encoded.text);
+    if (treatment == LongTexts::kWindows && task == Task::kEmbedding) return encoded;
     const size_t lost = encoded.ids.size() - static_cast<size_t>(longest);
     const auto gap = cut_at_begin ? encoded.ids.begin() + 1 : encoded.ids.end() - 1 - static_cast<std::ptrdiff_t>(lost);
     const auto first = static_cast<size_t>(gap - encoded.ids.begin());
@@ -166,12 +123,46 @@ struct Predictor::Impl {
     return encoded;
   }
 
+  /// The prompt and the text as one. Throws TextError for a name of a prompt that the model has not.
+  [[nodiscard]] EncodedText encode_with_prompt(std::string text, const AnswerOptions& wishes, size_t index) const {
+    const SentenceEncoder& sentence = head.encoder();
+    const std::string wanted = wishes.prompt_name.value_or(sentence.default_prompt);
+    const auto found = sentence.prompts.find(wanted);
+    if (!wishes.prompt && !wanted.empty() && found == sentence.prompts.end()) {
+      std::string known;
+      for (const auto& [each, prompt] : sentence.prompts) known += (known.empty() ? "" : ", ") + each;
+      throw TextError(index, "the model has no prompt " + wanted + "; it has " + (known.empty() ? "none" : known));
+    }
+    const std::string prompt = wishes.prompt ? *wishes.prompt : wanted.empty() ? "" : found->second;
+    EncodedText encoded = encode_text(*tokenizer, prompt + text);
+    encoded.text = std::move(text);
+    if (!prompt.empty() && !sentence.include_prompt)
+      encoded.prompt_tokens = std::ssize(encode_text(*tokenizer, prompt).ids) - 1;  // without its [SEP]
+    return encoded;
+  }
+
+  /// Appends `text`, or the parts of a text that is too long, each between [CLS] and [SEP] and of nearly one length.
+  void append_windows(const EncodedText& text, std::vector<EncodedText>& windows) const {
+    const int64_t tokens = std::ssize(text.ids) - 2, most = longest - 2;
+    if (tokens <= most) return windows.push_back(text);
+    const int64_t parts = (tokens + most - 1) / most;
+    for (int64_t part = 0; part < parts; ++part) {
+      const auto begin = text.ids.begin() + 1 + part * tokens / parts;
+      const auto end = text.ids.begin() + 1 + (part + 1) * tokens / parts;
+      EncodedText& window = windows.emplace_back();
+      window.ids.push_back(text.ids.front());
+      window.ids.insert(window.ids.end(), begin, end);
+      window.ids.push_back(text.ids.back());
+      if (part == 0) window.prompt_tokens = text.prompt_tokens;
+    }
+  }
+
   /// Calls answer(group, batch, output, hidden states) for each group of texts. The hidden states of all layers are
   /// computed if `all_layers` is true.
   template <class Answer>
   void for_each_group(std::span<const EncodedText> texts, bool all_layers, const Answer& answer) const {
     const torch::NoGradGuard no_grad;
-    for (const Group& group : groups_of(texts, options)) {
+    for (const TextGroup& group : groups_of(texts, options.batch_size, options.batch_tokens)) {
       const PackedBatch batch = packed(texts, group, options.device);
       std::vector<torch::Tensor> hidden_states;
       const BertModelOutput output = encoder.forward(batch, all_layers ? &hidden_states : nullptr);
@@ -310,23 +301,22 @@ std::vector<MaskFilling> Predictor::fill_mask(std::span<const EncodedText> texts
                     ": is an encoder without cls.predictions, the head that fills masks; it has features only");
   }
   std::vector<MaskFilling> fillings(texts.size());
-  impl_->for_each_group(texts, /*all_layers=*/false,
-                        [&](const Group& group, const PackedBatch& batch, const BertModelOutput& output, const auto&) {
-                          std::vector<const AnswerOptions*> wishes;
-                          for (const size_t index : group)
-                            wishes.insert(wishes.end(), texts[index].masks.size(), &texts[index].options);
-                          std::vector<std::vector<Filler>> fillers =
-                              impl_->fill(batch, output.last_hidden_state, wishes);
-                          auto next = fillers.begin();
-                          for (const size_t index : group) fillings[index] = filling_of(texts[index].text, next);
-                        });
+  impl_->for_each_group(
+      texts, /*all_layers=*/false,
+      [&](const TextGroup& group, const PackedBatch& batch, const BertModelOutput& output, const auto&) {
+        std::vector<const AnswerOptions*> wishes;
+        for (const size_t index : group) wishes.insert(wishes.end(), texts[index].masks.size(), &texts[index].options);
+        std::vector<std::vector<Filler>> fillers = impl_->fill(batch, output.last_hidden_state, wishes);
+        auto next = fillers.begin();
+        for (const size_t index : group) fillings[index] = filling_of(texts[index].text, next);
+      });
   return fillings;
 }
 
 std::vector<Features> Predictor::features(std::span<const EncodedText> texts) const {
   std::vector<Features> all(texts.size());
   impl_->for_each_group(texts, /*all_layers=*/false,
-                        [&](const Group& group, const PackedBatch&, const BertModelOutput& output, const auto&) {
+                        [&](const TextGroup& group, const PackedBatch&, const BertModelOutput& output, const auto&) {
                           int64_t row = 0;
                           for (size_t i = 0; i < group.size(); ++i) {
                             const EncodedText& text = texts[group[i]];
@@ -351,7 +341,7 @@ std::vector<torch::Tensor> Predictor::embed(std::span<const EncodedText> texts, 
   std::vector<torch::Tensor> all(texts.size());
   impl_->for_each_group(
       texts, /*all_layers=*/!last,
-      [&](const Group& group, const PackedBatch& batch, const BertModelOutput& output,
+      [&](const TextGroup& group, const PackedBatch& batch, const BertModelOutput& output,
           const std::vector<torch::Tensor>& hidden_states) {
         TORCH_CHECK(!pooler || output.pooler_output.defined(),
                     "embed: the model was trained without sentence pairs and has no pooler; use another pooling.");
@@ -377,14 +367,51 @@ std::vector<torch::Tensor> Predictor::embed(std::span<const EncodedText> texts, 
 }
 
 std::vector<torch::Tensor> Predictor::sentence_embeddings(std::span<const EncodedText> texts) const {
-  std::vector<torch::Tensor> vectors = embed(texts, {.pooling = Pooling::kMean});
+  if (texts.empty()) return {};
+  std::vector<EncodedText> windows;
+  std::vector<size_t> ends;  // of the windows of each text
+  for (const EncodedText& text : texts) {
+    impl_->append_windows(text, windows);
+    ends.push_back(windows.size());
+  }
+  std::vector<torch::Tensor> pooled(windows.size());
+  impl_->for_each_group(windows, /*all_layers=*/false,
+                        [&](const TextGroup& group, const PackedBatch&, const BertModelOutput& output, const auto&) {
+                          const torch::Tensor states = output.last_hidden_state.to(torch::kFloat);
+                          int64_t row = 0;
+                          for (const size_t index : group) {
+                            const int64_t length = std::ssize(windows[index].ids);
+                            pooled[index] =
+                                impl_->head.pool(states.narrow(0, row, length), windows[index].prompt_tokens).clone();
+                            row += length;
+                          }
+                        });
+  std::vector<torch::Tensor> rows;
+  for (size_t begin = 0; const size_t end : ends) {
+    std::vector<int64_t> tokens;
+    for (size_t i = begin; i < end; ++i) tokens.push_back(std::ssize(windows[i].ids));
+    const std::vector<torch::Tensor> own(pooled.begin() + static_cast<std::ptrdiff_t>(begin),
+                                         pooled.begin() + static_cast<std::ptrdiff_t>(end));
+    rows.push_back(own.size() == 1 ? own.front() : impl_->head.join(torch::stack(own), tokens));
+    begin = end;
+  }
+  std::vector<torch::Tensor> vectors = impl_->head.finish(torch::stack(rows)).to(torch::kCPU).unbind();
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (const int64_t dimensions = texts[i].options.dimensions; dimensions > 0)
-      vectors[i] = vectors[i].narrow(0, 0, dimensions);
-    if (texts[i].options.normalize.value_or(true)) vectors[i] = vectors[i] / vectors[i].norm();
+    const AnswerOptions& options = texts[i].options;
+    TORCH_CHECK(options.dimensions >= 0 && options.dimensions <= vectors[i].size(0),
+                "sentence_embeddings: dimensions must be 1 to ", vectors[i].size(0), ", got ", options.dimensions, ".");
+    if (options.dimensions > 0) vectors[i] = vectors[i].narrow(0, 0, options.dimensions);
+    if (options.normalize.value_or(false)) vectors[i] = normalized(vectors[i]);
   }
   return vectors;
 }
+
+torch::Tensor Predictor::encode(const std::vector<std::string>& texts, const AnswerOptions& options) const {
+  TORCH_CHECK(!texts.empty(), "encode: want one text or more.");
+  return torch::stack(sentence_embeddings(impl_->encode_all(Task::kEmbedding, texts, options)));
+}
+
+const SentenceEncoder& Predictor::sentence_encoder() const { return impl_->head.encoder(); }
 
 std::vector<std::string> Predictor::tokens(const EncodedText& text) const { return impl_->tokens_of(text); }
 

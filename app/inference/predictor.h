@@ -71,14 +71,15 @@ enum class Task : uint8_t {
   kFillMask,
   kFeatures,
   kEmbedding,
+  kSimilarity,
   kTextClassification,
   kTokenClassification,
   kQuestionAnswering,
   kRerank
 };
 inline std::span<const char* const> names_of(Task /*type*/) {
-  static constexpr std::array<const char*, 7> kNames = {
-      "fill-mask",          "features", "embedding", "text-classification", "token-classification",
+  static constexpr std::array<const char*, 8> kNames = {
+      "fill-mask",          "features", "embedding", "similarity", "text-classification", "token-classification",
       "question-answering", "rerank"};
   return kNames;
 }
@@ -128,9 +129,15 @@ class Predictor {
   [[nodiscard]] std::vector<Features> features(std::span<const EncodedText> texts) const;
   [[nodiscard]] std::vector<at::Tensor> embed(std::span<const EncodedText> texts,
                                               const EmbeddingOptions& options = {}) const;
-  /// The vector of each text of encode(Task::kEmbedding, ...), as sentence-transformers computes it: pooled, through the
-  /// dense layers, cut to the dimensions of the text's options, normalised; fp32 on the CPU, [D].
+  /// The vector [D] of each text of encode(Task::kEmbedding, ...), as sentence-transformers computes it, fp32 on the CPU:
+  /// pooled, through the dense layers and the normalisation of the model; then cut to the dimensions that the text's
+  /// options want, and normalised if they say so. A model without a description of its vectors gives the mean of its
+  /// tokens. Throws c10::Error for more dimensions than there are.
   [[nodiscard]] std::vector<at::Tensor> sentence_embeddings(std::span<const EncodedText> texts) const;
+  /// The same of texts with equal options: [N, D].
+  [[nodiscard]] at::Tensor encode(const std::vector<std::string>& texts, const AnswerOptions& options = {}) const;
+  /// The modules behind the encoder.
+  [[nodiscard]] const SentenceEncoder& sentence_encoder() const;
   [[nodiscard]] std::vector<std::string> tokens(const EncodedText& text) const;
 
   /// The text's tokens, [CLS] and [SEP] included.

@@ -32,9 +32,15 @@ std::optional<TaskDataConfig> published_task_data(const ModelDescription& model)
   return data;
 }
 
-/// Adds the tokenizer, and what the description lacks.
+/// Adds the tokenizer, and what the description lacks. Puts the weights of a sentence encoder apart.
 Pretrained complete(Pretrained result) {
   ModelDescription& model = result.model;
+  StateDict weights;
+  for (const auto& item : result.weights) {
+    StateDict& taken = item.key().starts_with(kSentencePrefix) ? result.sentence_weights : weights;
+    taken.insert(item.key(), item.value());
+  }
+  result.weights = std::move(weights);
   const std::vector<std::string> names = result.weights.keys();
   model.masked_token_head = std::any_of(
       names.begin(), names.end(), [](const std::string& weight) { return weight.starts_with("cls.predictions."); });

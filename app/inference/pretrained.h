@@ -27,6 +27,7 @@ struct Pretrained {
   // On the CPU, with the names of BertForPreTraining; load_state_dict() takes them. Those of load_pretrained() are mapped
   // files, which must not be written to: clone() gives a copy.
   StateDict weights = StateDict();
+  StateDict sentence_weights = StateDict();              // of the dense layers of a sentence encoder: kSentencePrefix
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // [MASK] and its like in a text are those tokens
   bool averaged = false;                                 // `weights` are the moving averages of a run
   std::vector<std::string> unread = {};  // tensors of another program's file that have no place in the model

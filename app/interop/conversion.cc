@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "app/config/finetune_config.h"
 #include "app/config/pretrain_config.h"
 #include "app/interop/hugging_face_files.h"
+#include "app/interop/sentence_transformers.h"
 #include "app/system/crypto.h"
 #include "data/io/atomic_directory.h"
 #include "data/io/error.h"
@@ -74,9 +76,16 @@ ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
   std::vector<TensorSource> tensors =
       own_tensors(std::make_shared<const SafetensorsFile>(directory + "/" + kModelFile), averages);
   const Objective objective = source.model.objective;
+  const auto behind = std::stable_partition(tensors.begin(), tensors.end(), [](const TensorSource& tensor) {
+    return !tensor.name.starts_with(kSentencePrefix);
+  });
+  const std::vector<TensorSource> of_sentences(behind, tensors.end());
+  tensors.erase(behind, tensors.end());
   take_tensors(source, tensors);
   source.model.objective = objective;
   if (!source.model.task.empty()) take_task(source, tensors);
+  if (source.model.sentence) source.report.missing.clear();  // heads of pre-training
+  source.tensors.insert(source.tensors.end(), of_sentences.begin(), of_sentences.end());
   return source;
 }
 
@@ -120,15 +129,42 @@ void write_own_checkpoint(const std::string& directory, const ForeignCheckpoint&
   progress(1);
 }
 
+namespace {
+
+/// The tensors of each file of weights, by the file's name: those behind a sentence encoder lie in folders of their own.
+std::map<std::string, std::vector<TensorSource>> tensors_of_files(const ForeignCheckpoint& source) {
+  std::map<std::string, std::vector<TensorSource>> files;
+  for (const TensorSource& tensor : source.tensors) {
+    std::string file = kModelFile;
+    TensorSource named = tensor;
+    for (size_t i = 0; source.model.sentence && i < source.model.sentence->dense.size(); ++i) {
+      const std::string prefix = sentence_dense_prefix(i);
+      if (!tensor.name.starts_with(prefix)) continue;
+      file = sentence_dense_folder(i) + "/" + kModelFile;
+      named.name = "linear." + tensor.name.substr(prefix.size());
+    }
+    files[file].push_back(std::move(named));
+  }
+  return files;
+}
+
+}  // namespace
+
 void write_hugging_face(const std::string& directory, const ForeignCheckpoint& source, const ShareDone& progress) {
-  const std::map<std::string, std::string> files = files_beside(source);
+  std::map<std::string, std::string> files = files_beside(source);
+  if (source.model.sentence) files.merge(sentence_transformers_files(source.model));
   AtomicDirectory output(directory);
   check_free_space(output.final_name(), safetensors_bytes(source.tensors) + bytes_of(files), "the model directory");
-  const auto place = [&](const std::string& name) { return output.temporary() + "/" + name; };
-  AtomicFile weights(place(kModelFile));
-  write_safetensors([&](const void* data, size_t bytes) { weights.write(data, bytes); },
-                    watched(source.tensors, progress));
-  weights.commit();
+  const auto place = [&](const std::string& name) {
+    const std::filesystem::path path = std::filesystem::path(output.temporary()) / name;
+    std::filesystem::create_directories(path.parent_path());
+    return path.string();
+  };
+  for (const auto& [name, tensors] : tensors_of_files(source)) {
+    AtomicFile weights(place(name));
+    write_safetensors([&](const void* data, size_t bytes) { weights.write(data, bytes); }, watched(tensors, progress));
+    weights.commit();
+  }
   for (const auto& [name, text] : files) {
     AtomicFile file(place(name));
     file.write(text);

@@ -14,6 +14,7 @@
 #include "app/interop/hugging_face_config.h"
 #include "app/interop/hugging_face_tokenizer.h"
 #include "app/interop/nvidia.h"
+#include "app/interop/sentence_transformers.h"
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -84,7 +85,7 @@ std::vector<TensorSource> read_weights(const std::string& directory, const Forei
 
 bool is_hugging_face(const std::string& path) {
   if (exists(path + "/" + kManifestFile) || exists(path + "/checkpoints") || exists(path + "/latest")) return false;
-  if (exists(path + "/snapshots")) return true;
+  if (exists(path + "/snapshots") || exists(path + "/" + kModulesFile)) return true;
   return exists(path + "/" + kConfigFile) &&
          (exists(path + "/" + kModelFile) || exists(path + "/" + kIndexFile) || exists(path + "/" + kPickleFile));
 }
@@ -114,9 +115,10 @@ std::string hugging_face_directory(const std::string& path) {
 }
 
 ForeignCheckpoint read_hugging_face(const std::string& path, const ForeignOptions& options) {
-  const std::string directory = hugging_face_directory(path);
   ForeignCheckpoint checkpoint;
-  checkpoint.path = directory;
+  checkpoint.path = hugging_face_directory(path);
+  std::optional<SentenceModules> modules = read_sentence_modules(checkpoint.path, options, checkpoint.report);
+  const std::string& directory = modules ? modules->transformer : checkpoint.path;
   ModelDescription& model = checkpoint.model;
   model = read_hugging_face_config(directory + "/" + kConfigFile);
   read_hugging_face_tokenizer(directory, checkpoint);
@@ -127,6 +129,11 @@ ForeignCheckpoint read_hugging_face(const std::string& path, const ForeignOption
   const Objective pairs = model.objective;
   take_all(checkpoint, read_weights(directory, options, checkpoint.report), options);
   if (checkpoint.has(BertPart::kSentencePairHead)) model.objective = pairs;
+  if (!modules) return checkpoint;
+  checkpoint.report.missing.clear();  // of the heads of pre-training
+  expect_fitting_sizes(modules->encoder, model.config.hidden_size, checkpoint.path);
+  model.sentence = std::move(modules->encoder);
+  std::move(modules->tensors.begin(), modules->tensors.end(), std::back_inserter(checkpoint.tensors));
   return checkpoint;
 }
 

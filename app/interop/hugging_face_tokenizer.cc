@@ -238,15 +238,18 @@ void merge_settings(const std::string& directory, const Settings& tokenizer, con
   if (tokenizer.clean_text == false) throw DataError(directory + ": the tokenizer has clean_text false; expected true");
 }
 
-/// The most tokens of a text that the two files allow, the lower of both; 0: neither has a limit.
-int64_t max_tokens_of(const std::string& directory, const json& config) {
-  int64_t most = read_max_length(config, "model_max_length", directory + "/tokenizer_config.json");
+/// Sets the most tokens of a text, the lower number of the two files, and the lower case of sentence-transformers, which
+/// keeps accents.
+void read_sentence_settings(const std::string& directory, const json& config, ModelDescription& model) {
+  model.max_tokens = read_max_length(config, "model_max_length", directory + "/tokenizer_config.json");
   const std::string path = directory + "/sentence_bert_config.json";
-  if (const auto sentences = read_object(path)) {
-    const int64_t other = read_max_length(*sentences, "max_seq_length", path);
-    if (other > 0 && (most == 0 || other < most)) most = other;
-  }
-  return most;
+  const auto sentences = read_object(path);
+  if (!sentences) return;
+  const int64_t other = read_max_length(*sentences, "max_seq_length", path);
+  if (other > 0 && (model.max_tokens == 0 || other < model.max_tokens)) model.max_tokens = other;
+  if (model.tokenizer.do_lower_case || optional_boolean(*sentences, "do_lower_case", path) != true) return;
+  model.tokenizer.do_lower_case = true;
+  if (!model.tokenizer.strip_accents) model.tokenizer.strip_accents = false;
 }
 
 /// Reads vocab.txt, or compares it with the vocabulary of tokenizer.json.
@@ -280,7 +283,7 @@ void read_hugging_face_tokenizer(const std::string& directory, ForeignCheckpoint
   check_special_tokens(special, map);
   merge_settings(directory, tokenizer, read_tokenizer_config(config_path, config), checkpoint);
   read_vocab_txt(directory, config, special, model);
-  model.max_tokens = max_tokens_of(directory, config);
+  read_sentence_settings(directory, config, model);
   if (optional_member(config, "truncation_side") != nullptr)
     model.cut_at_begin = string_member(config, "truncation_side", config_path) == "left";
   if (!model.vocabulary.empty())  // throws unless it has the special tokens

@@ -20,6 +20,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/memory.h"
+#include "app/verbs/model/predict_embedding.h"
 #include "app/verbs/model/predict_input.h"
 #include "app/verbs/model/predict_task.h"
 #include "app/verbs/model/weights_options.h"
@@ -43,6 +44,7 @@ struct PredictOptions {
   WeightsKind weights = WeightsKind::kAveraged;
   AnswerOptions answers;
   Task task = Task::kFillMask;
+  VectorForm form = VectorForm::kFloat32;
   bool skip_bad = false, trust = false, no_answers = false;
 };
 
@@ -51,25 +53,37 @@ void check_usage(const PredictOptions& options) {
   const auto refuse_if = [](bool wrong, const std::string& message) {
     if (wrong) throw UsageError(message + "; see bert predict --help");
   };
-  const bool features = options.task == Task::kFeatures, arrays = options.format != "json";
+  const bool features = options.task == Task::kFeatures, arrays = options.format != "json",
+             vectors = options.task == Task::kEmbedding, pairs = options.task == Task::kSimilarity;
   refuse_if(options.input.empty() && options.arguments.empty(), "no text: give TEXT or --input FILE");
   const bool answers = options.task == Task::kQuestionAnswering;
   refuse_if(!options.question.empty() && !answers, "--question is an option of --task question-answering");
-  refuse_if(!options.pair_field.empty() && !answers && options.task != Task::kTextClassification,
-            "--pair-field is an option of --task text-classification and question-answering");
+  refuse_if(!options.pair_field.empty() && !answers && !pairs && options.task != Task::kTextClassification,
+            "--pair-field is an option of --task text-classification, question-answering and similarity");
+  refuse_if(pairs && options.pair_field.empty() && !options.text_field.empty(),
+            "--task similarity needs --pair-field with --text-field");
+  refuse_if(pairs && options.pair_field.empty() && options.input.empty() && options.arguments.size() < 2,
+            "--task similarity compares the first text with others: give two or more");
+  refuse_if(has_embedding_options(options.answers) && !vectors && !pairs,
+            "--dimensions, --normalize, --prompt and --prompt-name are options of --task embedding and similarity");
+  refuse_if(options.form != VectorForm::kFloat32 && (!vectors || !arrays),
+            "--quantize is an option of --task embedding with --format npy or safetensors");
+  refuse_if(options.predictor.long_texts == LongTexts::kWindows && !vectors && !pairs,
+            "--long windows is an option of --task embedding and similarity");
   refuse_if(!options.pair_field.empty() && options.text_field.empty(), "--pair-field needs --text-field: JSON lines");
   refuse_if(answers && options.question.empty() == options.pair_field.empty(),
             "--task question-answering needs --question, or --pair-field with JSON lines");
   refuse_if(options.answers.aggregation != Aggregation::kNone && options.task != Task::kTokenClassification,
             "--aggregation is an option of --task token-classification");
-  refuse_if(options.answers.top_k && (features || options.task == Task::kTokenClassification),
+  refuse_if(options.answers.top_k && (features || vectors || pairs || options.task == Task::kTokenClassification),
             "--top-k is an option of --task fill-mask, text-classification and question-answering");
   refuse_if(options.no_answers && !answers, "--handle-impossible-answer is an option of --task question-answering");
   refuse_if(!features && !options.pooling.empty(), "--pooling is an option of --task features");
   refuse_if(!features && !options.layers.empty(), "--layers is an option of --task features");
-  refuse_if(!features && arrays, "--format " + options.format + " holds features: add --task features");
+  refuse_if(!features && !vectors && arrays,
+            "--format " + options.format + " holds vectors: add --task features or embedding");
   refuse_if(arrays && options.output.empty(), "--format " + options.format + " needs --output FILE");
-  refuse_if(options.format == "npy" && (options.pooling.empty() || options.pooling == "none"),
+  refuse_if(options.format == "npy" && features && (options.pooling.empty() || options.pooling == "none"),
             "--format npy needs --pooling cls, mean or pooler, one vector for each text; safetensors holds all tokens");
   refuse_if(options.pooling == "pooler" && !options.layers.empty(),
             "--pooling pooler reads the last layer: no --layers");
@@ -127,6 +141,7 @@ bool parse(int argc, char** argv, PredictOptions& options) {
       ->default_str("none");
   add_long_texts(app, options.predictor.long_texts);
   add_feature_options(app, options);
+  add_embedding_options(app, options.answers, options.form);
   add_input_options(app, options);
   app.add_option("--output", options.output, "file for the answers, instead of standard output");
   app.add_option("--format", options.format,
@@ -223,6 +238,9 @@ std::vector<Json> answers_of(const PredictOptions& options, const Predictor& pre
   std::vector<Json> answers;
   if (options.task == Task::kFillMask) {
     for (const MaskFilling& filling : predictor.fill_mask(texts)) answers.push_back(to_json(filling));
+  } else if (options.task == Task::kEmbedding) {
+    const std::vector<torch::Tensor> vectors = predictor.sentence_embeddings(texts);
+    for (size_t i = 0; i < texts.size(); ++i) answers.push_back(embedding_json(texts[i].text, vectors[i]));
   } else if (options.pooling.empty() && options.layers.empty()) {
     const std::vector<Features> features = predictor.features(texts);
     for (size_t i = 0; i < texts.size(); ++i) answers.push_back(to_json(texts[i].text, features[i]));
@@ -257,6 +275,18 @@ void for_each_window(std::span<const Encoded> texts, int64_t batch_size, const A
     answer(texts.subspan(begin, std::min(size, texts.size() - begin)));
 }
 
+void write_lines(const PredictOptions& options, const std::vector<Json>& objects) {
+  std::string lines;
+  for (const Json& object : objects) lines += object.dump() + "\n";
+  if (options.output.empty()) {
+    std::cout << lines;
+    return;
+  }
+  AtomicFile file(options.output);
+  file.write(lines);
+  file.commit();
+}
+
 /// Writes a line for each text. `answer` gives the objects of a window of encoded texts.
 template <class Encoded, class Answer>
 void write_json(const PredictOptions& options, const std::vector<InputText>& texts, std::span<const Encoded> encoded,
@@ -273,17 +303,19 @@ void write_json(const PredictOptions& options, const std::vector<InputText>& tex
   if (file) file->commit();
 }
 
-/// Writes the features of all texts as arrays, in the order of the texts.
+/// Writes the vectors or features of all texts as arrays, in the order of the texts.
 void write_arrays(const PredictOptions& options, const Predictor& predictor, std::span<const EncodedText> texts) {
+  const bool sentences = options.task == Task::kEmbedding;
   const EmbeddingOptions embedding = embedding_options(options, predictor.config());
   std::vector<torch::Tensor> values;
   for_each_window(texts, options.predictor.batch_size, [&](std::span<const EncodedText> window) {
-    for (torch::Tensor& value : predictor.embed(window, embedding)) values.push_back(std::move(value));
+    for (torch::Tensor& value : sentences ? predictor.sentence_embeddings(window) : predictor.embed(window, embedding))
+      values.push_back(std::move(value));
   });
-  if (options.format == "npy") return save_npy(options.output, torch::stack(values));
+  if (options.format == "npy") return save_npy(options.output, in_form(torch::stack(values), options.form));
   StateDict tensors;
-  if (embedding.pooling != Pooling::kNone) {
-    tensors.insert("embeddings", torch::stack(values));
+  if (sentences || embedding.pooling != Pooling::kNone) {
+    tensors.insert("embeddings", in_form(torch::stack(values), options.form));
   } else {
     std::vector<int64_t> ends = {0};
     for (const torch::Tensor& value : values) ends.push_back(ends.back() + value.size(-2));
@@ -324,11 +356,21 @@ int predict_command(int argc, char** argv) {
   }
   const Predictor predictor(pretrained, options.predictor);
   keep_large_blocks();
+  const bool pairs = options.task == Task::kSimilarity;
+  const Task encoding = pairs ? Task::kEmbedding : options.task;
+  if (encoding == Task::kEmbedding) {
+    check_embedding_options(predictor, options.answers);
+    if (!pretrained.model.sentence)
+      fmt::print(stderr, "bert predict: {}: is no sentence encoder; its vectors are the means of tokens\n",
+                 options.checkpoint);
+  }
   const auto [texts, encoded] = encoded_texts(options, std::move(input), [&](const InputText& text) {
-    return predictor.encode(options.task, text.text, options.answers);
+    return predictor.encode(encoding, text.text, options.answers);
   });
   say_cuts(encoded, fmt::format("{} tokens", most_tokens(pretrained.model)));
-  if (options.format == "json") {
+  if (pairs) {
+    write_lines(options, similarities(predictor, texts, encoded, options.pair_field));
+  } else if (options.format == "json") {
     write_json(options, texts, std::span(encoded),
                [&](std::span<const EncodedText> window) { return answers_of(options, predictor, window); });
   } else {

@@ -27,8 +27,9 @@ inline void add_long_texts(CLI::App& app, std::optional<LongTexts>& policy) {
   app.add_option_function<std::string>(
          "--long", [&policy](const std::string& name) { policy = *value_named<LongTexts>(name); },
          "texts with more tokens than the model reads: refuse is the default of fill-mask and features, truncate that "
-         "of text-classification. Contexts of questions, and sentences whose words get labels, are read in parts")
-      ->check(CLI::IsMember({"refuse", "truncate"}));
+         "of text-classification and embedding, which also takes windows: parts whose vectors are joined. Contexts of "
+         "questions, and sentences whose words get labels, are read in parts")
+      ->check(CLI::IsMember({"refuse", "truncate", "windows"}));
 }
 
 /// Adds --handle-impossible-answer, which sets `no_answers`.
