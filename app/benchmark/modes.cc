@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -21,9 +22,11 @@
 #include "app/cli/command_line.h"
 #include "app/config/pretrain_config.h"
 #include "app/device/device.h"
+#include "app/inference/predictor.h"
 #include "app/inference/pretrained.h"
 #include "app/parse/bounded_json.h"
 #include "app/system/errors.h"
+#include "app/system/machine/memory.h"
 #include "app/train/micro_batch.h"
 #include "app/train/run_inputs.h"
 #include "app/train/run_loader.h"
@@ -31,6 +34,7 @@
 #include "cuda_ext/compat.h"
 #include "cuda_ext/instruction_sets.h"
 #include "data/io/error.h"
+#include "data/io/files.h"
 #include "model/initialization.h"
 #include "model/state_dict.h"
 
@@ -192,9 +196,49 @@ BertModel model_to_time(const BenchmarkOptions& options) {
     return model;
   }
   const Pretrained pretrained = load_pretrained(options.checkpoint, WeightsKind::kAveraged, say_in("bert benchmark"));
-  BertForPreTraining whole(pretrained.model.config, has_pairs(pretrained.model.objective));
-  load_state_dict(*whole, pretrained.weights);
-  return whole->bert;
+  BertModel model(pretrained.model.config, pretrained.weights.contains("bert.pooler.dense.weight"));
+  StateDict encoder;
+  for (const auto& item : pretrained.weights) {
+    if (const std::string& name = item.key(); name.starts_with(kEncoderPrefix))
+      encoder.insert(name.substr(std::string_view(kEncoderPrefix).size()), item.value());
+  }
+  load_state_dict(*model, encoder);
+  return model;
+}
+
+/// Times the way from texts to their vectors.
+Json run_embedding(const BenchmarkOptions& options, const std::string& precision, c10::Device device) {
+  const bool int8 = precision == "int8";
+  PredictorOptions how{.device = device, .batch_size = options.batches.front(), .int8 = int8};
+  if (!int8) how.dtype = compute_dtype(value_named<Precision>(precision).value());
+  const Predictor predictor(load_pretrained(options.checkpoint, WeightsKind::kAveraged, say_in("bert benchmark")), how);
+  keep_large_blocks();
+  std::vector<std::string> texts;
+  std::istringstream lines(read_file(options.input.front()));
+  for (std::string text; std::getline(lines, text);)
+    if (!text.empty()) texts.push_back(text);
+  if (texts.empty()) throw DataError(options.input.front() + ": has no text");
+  Json report = header(options, device, precision);
+  report.update({{"config", options.checkpoint}, {"task", "embedding"}, {"input", options.input.front()}});
+  report.update({{"batch", options.batches.front()}, {"texts", texts.size()}, {"model", sizes_of(predictor.config())}});
+  expect_comparable(options, report);
+  const AnswerOptions cut{.long_texts = LongTexts::kTruncate};
+  constexpr size_t kWarmup = 64;
+  constexpr double kSeconds = 2;
+  static_cast<void>(
+      predictor.encode({texts.begin(), texts.begin() + std::min<std::ptrdiff_t>(kWarmup, std::ssize(texts))}, cut));
+  const auto start = std::chrono::steady_clock::now();
+  double seconds = 0;
+  int64_t passes = 0;
+  for (; seconds < kSeconds; ++passes) {
+    static_cast<void>(predictor.encode(texts, cut));
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  report["passes"] = passes;
+  report["sequences_per_second"] = static_cast<double>(passes * std::ssize(texts)) / seconds;
+  add_product_rates(report, device);
+  fmt::print("{} texts, {}: {:.1f} texts/s\n", texts.size(), precision, report["sequences_per_second"].get<double>());
+  return report;
 }
 
 /// One list of lengths for each case: that of the file --lengths, or one of each --length.
@@ -224,6 +268,7 @@ Json run_inference(const BenchmarkOptions& options) {
   const c10::Device device = select_device(options.device, 0);
   const std::string precision = options.precision.empty() ? "fp32" : options.precision;
   if (precision == "int8" && !device.is_cpu()) throw UsageError("--precision int8 runs on the CPU; add --device cpu");
+  if (options.embedding) return run_embedding(options, precision, device);
   BertModel model = model_to_time(options);
   const BertConfig& config = model->config;
   InferenceBenchmarkOptions timed{.model = model,

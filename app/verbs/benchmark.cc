@@ -92,6 +92,14 @@ void add_inference_mode(CLI::App& app, BenchmarkOptions& options) {
   CLI::Option* config = add_config(*inference, options, "configuration; its model is used, with random weights");
   inference->add_option("--checkpoint", options.checkpoint, "checkpoint, run directory or export, instead of --config")
       ->excludes(config);
+  CLI::Option* texts = inference->add_option("--input", options.input, "--task embedding: file with one text a line")
+                           ->allow_extra_args(false);
+  inference
+      ->add_option_function<std::string>(
+          "--task", [&options](const std::string&) { options.embedding = true; },
+          "embedding: from the texts of --input to their vectors, in passes of 2 s or more; --batch texts at once")
+      ->check(CLI::IsMember({"embedding"}))
+      ->needs(texts, inference->get_option("--checkpoint"));
   add_machine_options(*inference, options);
   inference
       ->add_option("--precision", options.precision,

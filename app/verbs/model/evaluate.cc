@@ -74,8 +74,10 @@ void add_model_options(CLI::App& app, EvaluateOptions& options) {
       ->needs(checkpoint);
   app.add_option_function<std::string>(
          "--long", [&options](const std::string& name) { options.long_texts = *value_named<LongTexts>(name); },
-         "--checkpoint: examples with more tokens than data.max_seq_length; truncate is the default")
-      ->check(CLI::IsMember({"refuse", "truncate"}))
+         "--checkpoint: examples with more tokens than data.max_seq_length, or of embedding than the model reads; "
+         "truncate "
+         "is the default, windows is for embedding: parts whose vectors are joined")
+      ->check(CLI::IsMember({"refuse", "truncate", "windows"}))
       ->needs(checkpoint);
   app.add_flag("--raw-weights", options.raw_weights, "--checkpoint: the weights themselves, not their moving average")
       ->needs(checkpoint);
@@ -97,6 +99,7 @@ TaskDefinition definition_of(const EvaluateOptions& options) {
   const bool squad = options.task == "squad";
   if (options.v2 && !squad && options.task != "squad-v2")
     throw UsageError(fmt::format("--v2 is for squad, not for {}", options.task));
+  if (options.task == kEmbeddingTask) return task_definition("stsb");  // pairs with scores
   TaskDefinition task = task_definition(squad ? options.v2 ? "squad-v2" : "squad-v1" : options.task);
   if (!options.files.null_scores.empty() && !task.no_answers)
     throw UsageError("--na-prob-file is for SQuAD 2.0: add --v2");
@@ -127,7 +130,7 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
       "object.",
       "bert evaluate"};
   std::vector<std::string> names = task_names();
-  names.insert(names.begin(), "squad");
+  names.insert(names.begin(), {"squad", kEmbeddingTask});
   app.add_option("task", options.task, "the task")->required()->check(CLI::IsMember(names))->option_text("TASK");
   auto* dataset = app.add_option("--dataset", options.dataset, "file with the right answers");
   auto* directory = app.add_option("--data-directory", options.directory, "directory with the development file");
@@ -152,15 +155,23 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
                  "data.doc_stride, by default those of the run, for models of other programs 384 in SQuAD, else 128")
       ->type_name(kKeyValue);
   app.footer(
+      "embedding: the data set has pairs with scores in the columns sentence1, sentence2 and score; the answer is how "
+      "the similarities of vectors correlate with the scores.\n"
       "The index of an example is its row in the data set, from 0. mnli with --data-directory is the matched set; name "
       "the mismatched one with --dataset.\n\n"
       "Example: bert evaluate squad --dataset dev-v1.1.json --predictions predictions.json\n"
-      "         bert evaluate sst2 --data-directory glue/SST-2 --checkpoint runs/sst2");
+      "         bert evaluate sst2 --data-directory glue/SST-2 --checkpoint runs/sst2\n"
+      "         bert evaluate embedding --dataset sts.tsv --checkpoint all-MiniLM-L6-v2");
   if (!parse_command_line(app, argc, argv)) return false;
   if (options.dataset.empty() && options.directory.empty())
     throw UsageError("want --dataset or --data-directory; see bert evaluate --help");
   if (options.files.predictions.empty() && options.checkpoint.empty())
     throw UsageError("want --predictions or --checkpoint; see bert evaluate --help");
+  const bool vectors = options.task == kEmbeddingTask;
+  if (vectors && options.checkpoint.empty()) throw UsageError("embedding needs --checkpoint; see bert evaluate --help");
+  if (vectors && !options.output_directory.empty())
+    throw UsageError("embedding has no predictions: no --output-directory");
+  if (!vectors && options.long_texts == LongTexts::kWindows) throw UsageError("--long windows is for embedding");
   static_cast<void>(options.changed({}));  // throws before the work
   return true;
 }

@@ -13,6 +13,9 @@
 
 namespace bert {
 
+/// The name of what evaluates the vectors of texts.
+inline constexpr const char* kEmbeddingTask = "embedding";
+
 struct EvaluateOptions {
   std::string task, dataset, directory;
   bool v2 = false;

@@ -15,6 +15,7 @@
 #include "app/system/machine/memory.h"
 #include "app/system/machine/threads.h"
 #include "app/verbs/model/evaluate.h"
+#include "app/verbs/model/evaluate_embedding.h"
 #include "app/verbs/model/weights_options.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
@@ -77,6 +78,10 @@ int evaluate_torch_command(int argc, char** argv) {
   const WeightsKind weights = options.raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged;
   check_raw_weights(options.checkpoint, weights);
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, weights, say_in("bert evaluate"));
+  if (options.task == kEmbeddingTask) {
+    evaluate_embedding(options, path, pretrained, how);
+    return kOk;
+  }
   fit_task(task, pretrained, /*named=*/options.changed({}).labels);
   TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(TaskDataConfig()));
   config.cut_at_begin = pretrained.model.cut_at_begin;
