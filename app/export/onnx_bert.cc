@@ -66,6 +66,8 @@ class GraphOfBert {
   Name encoder_layer(const std::string& scope, const Name& x, const Name& mask);
   Name encode(const GraphInputs& input);
   Name pool(const Name& x);
+  Name pooled_tokens(SentencePooling mode, const Name& x, const Name& mask);
+  Name sentence(const Name& x, const Name& attention_mask);
   Name mlm_logits(const Name& x);
   GraphInputs inputs(const OnnxShape& shape = {kBatch, kSequence});
 
@@ -224,6 +226,66 @@ std::string GraphOfBert::pool(const Name& x) {
   return node("Tanh", layer, {linear(layer, first, hidden_, hidden_)});
 }
 
+/// The vectors [B, H] of texts by one mode. `mask`: [B, S, 1], 1 for a token and 0 for padding.
+std::string GraphOfBert::pooled_tokens(SentencePooling mode, const Name& x, const Name& mask) {
+  const std::string scope = "sentence.pooling";
+  const auto sum = [&](const Name& values) {
+    return node("ReduceSum", scope, {values, graph_.integers({1})}, {{"keepdims", int64_t{0}}});
+  };
+  // The places [S, 1] of the tokens, from 1.
+  const auto places = [&] {
+    const Name length = node("Gather", scope, {node("Shape", scope, {x}), graph_.integer(1)});
+    const Name end = node("Add", scope, {length, graph_.integer(1)});
+    const Name numbers = node("Range", scope, {graph_.integer(1), end, graph_.integer(1)});
+    return node("Unsqueeze", scope, {numbers, graph_.integers({1})});
+  };
+  const auto as_number = [&](const Name& value) {
+    return node("Cast", scope, {value}, {{"to", onnx_type(graph_.dtype())}});
+  };
+  switch (mode) {
+    case SentencePooling::kCls:
+      return node("Gather", scope, {x, graph_.integer(0)}, {{"axis", int64_t{1}}});
+    case SentencePooling::kMax: {
+      const Name padding = node("Mul", scope, {node("Sub", scope, {graph_.scalar(1), mask}), graph_.scalar(-10000)});
+      return node("ReduceMax", scope, {node("Add", scope, {x, padding})},
+                  {{"axes", std::vector<int64_t>{1}}, {"keepdims", int64_t{0}}});
+    }
+    case SentencePooling::kMean:
+      return node("Div", scope, {sum(node("Mul", scope, {x, mask})), sum(mask)});
+    case SentencePooling::kMeanSqrtLen:
+      return node("Div", scope, {sum(node("Mul", scope, {x, mask})), node("Sqrt", scope, {sum(mask)})});
+    case SentencePooling::kWeightedMean: {
+      const Name weights = node("Mul", scope, {mask, as_number(places())});
+      return node("Div", scope, {sum(node("Mul", scope, {x, weights})), sum(weights)});
+    }
+    case SentencePooling::kLastToken:
+      break;
+  }
+  const Name last = node("Unsqueeze", scope, {sum(mask), graph_.integers({1})});
+  const Name is_last = as_number(node("Equal", scope, {as_number(places()), last}));
+  return sum(node("Mul", scope, {x, is_last}));
+}
+
+std::string GraphOfBert::sentence(const Name& x, const Name& attention_mask) {
+  const std::string scope = "sentence";
+  const Name ones = node("Cast", scope, {attention_mask}, {{"to", onnx_type(graph_.dtype())}});
+  const Name mask = node("Unsqueeze", scope, {ones, graph_.integers({2})});
+  std::vector<Name> parts;
+  for (const SentencePooling mode : model_.sentence->pooling) parts.push_back(pooled_tokens(mode, x, mask));
+  Name vector = parts.size() == 1 ? parts.front() : node("Concat", scope, parts, {{"axis", int64_t{1}}});
+  for (size_t i = 0; i < model_.sentence->dense.size(); ++i) {
+    const SentenceDense& dense = model_.sentence->dense[i];
+    const std::string prefix = sentence_dense_prefix(i), layer = prefix.substr(0, prefix.size() - 1);
+    vector = node("MatMul", layer, {vector, transposed(prefix + "weight", dense.out_features, dense.in_features)});
+    if (dense.bias) vector = node("Add", layer, {vector, parameter(prefix + "bias", {dense.out_features})});
+    if (dense.tanh) vector = node("Tanh", layer, {vector});
+  }
+  if (!model_.sentence->normalize) return vector;
+  constexpr float kSmallest = 0x1p-14F;  // the least normal number of fp16
+  const Name length = node("ReduceL2", scope, {vector}, {{"axes", std::vector<int64_t>{1}}, {"keepdims", int64_t{1}}});
+  return node("Div", scope, {vector, node("Max", scope, {length, graph_.scalar(kSmallest)})});
+}
+
 /// The decoder's weight is the table of the word embeddings, which the file has once.
 std::string GraphOfBert::mlm_logits(const Name& x) {
   const std::string predictions = "cls.predictions", transform = predictions + ".transform";
@@ -251,7 +313,16 @@ void GraphOfBert::pretraining() {
 }
 
 void GraphOfBert::features() {
-  const Name x = encode(inputs());
+  const GraphInputs input = inputs();
+  const Name x = encode(input);
+  if (model_.sentence) {
+    const int64_t pooled = hidden_ * std::ssize(model_.sentence->pooling);
+    const std::vector<SentenceDense>& dense = model_.sentence->dense;
+    graph_.output("sentence_embedding", sentence(x, input.attention_mask),
+                  {kBatch, dense.empty() ? pooled : dense.back().out_features});
+    graph_.output("token_embeddings", x, {kBatch, kSequence, hidden_});
+    return;
+  }
   graph_.output("last_hidden_state", x, {kBatch, kSequence, hidden_});
   if (tensors_.contains("bert.pooler.dense.weight")) graph_.output("pooler_output", pool(x), {kBatch, hidden_});
 }

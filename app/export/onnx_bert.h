@@ -1,10 +1,12 @@
 // BERT as an ONNX graph.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/checkpoint/safetensors.h"
+#include "app/config/sentence_encoder.h"
 #include "app/export/onnx_graph.h"
 #include "model/config.h"
 
@@ -14,8 +16,9 @@ namespace bert {
 struct NamedModel {
   std::string name;  // stands in messages
   BertConfig config;
-  std::string architecture;           // the class whose state dict the tensors are, as transformers names it
-  std::vector<TensorSource> tensors;  // F32, or all F16
+  std::string architecture;                      // the class whose state dict the tensors are, as transformers names it
+  std::vector<TensorSource> tensors;             // F32, or all F16
+  std::optional<SentenceEncoder> sentence = {};  // of a BertModel: what gives the vectors of texts
 };
 
 /// The graph of `model`. Inputs are input_ids, attention_mask and token_type_ids, int64 [B, S] with padding on the
@@ -27,6 +30,7 @@ struct NamedModel {
 ///   BertForSequenceClassification  logits [B, C]
 ///   BertForTokenClassification     logits [B, S, C]
 ///   BertForMultipleChoice          logits [B, N]; the inputs are [B, N, S]
+///   BertModel with `sentence`      sentence_embedding [B, D], token_embeddings [B, S, H]
 ///   BertModel                      last_hidden_state [B, S, H], pooler_output [B, H] if there is a pooler
 /// Initializers have the names of the tensors; the weight of a linear layer is transposed to [in, out], and its name ends
 /// with ".transposed". Tensors that the graph does not use are left out. The graph refers to `model.tensors` and does

@@ -47,7 +47,7 @@ struct ExportOptions {
   c10::ScalarType dtype = c10::kFloat;
   int64_t max_batch_size = TritonModel().max_batch_size;
   ExportedAttention attention = ExportedAttention::kFused;
-  bool trust = false, has_max_batch_size = false;
+  bool trust = false, has_max_batch_size = false, pooling = true;
 };
 
 /// The bar of an export, and the number of bytes of which it shows the share.
@@ -122,9 +122,17 @@ std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
   return module;
 }
 
+/// Throws DataError if the model has layers that a TorchScript export lacks.
+void refuse_dense(const Pretrained& pretrained) {
+  if (pretrained.sentence_weights.is_empty()) return;
+  throw DataError(pretrained.name +
+                  ": has dense layers behind its pooling, which TorchScript exports lack; expected --format onnx");
+}
+
 /// Traces the model and writes the archive to `output`.
 void export_as_torchscript(const Pretrained& pretrained, const ExportOptions& options, const std::string& output,
                            ExportProgress& progress) {
+  refuse_dense(pretrained);
   const std::shared_ptr<torch::nn::Module> model = module_of(pretrained);
   AtomicFile file(output);
   progress.percentage.update("tracing and comparing", 0);
@@ -163,10 +171,13 @@ void export_as_triton(const Pretrained& pretrained, const ExportOptions& options
   output.publish();
 }
 
-/// The weights in `dtype`. Throws DataError for a number that fp16 does not have, and if the file has become shorter.
+/// The weights in `dtype`, those of a sentence encoder too. Throws DataError for a number that fp16 does not have, and if
+/// the file has become shorter.
 StateDict converted(const Pretrained& pretrained, torch::Dtype dtype) {
   StateDict result;
-  for (const auto& item : pretrained.weights) {
+  std::vector<StateDict::Item> all = pretrained.weights.items();
+  for (const auto& item : pretrained.sentence_weights) all.push_back(item);
+  for (const auto& item : all) {
     const torch::Tensor tensor = item.value().to(dtype);
     if (dtype == torch::kHalf && !at::isfinite(tensor).all().item<bool>()) {
       throw DataError(fmt::format(
@@ -184,13 +195,14 @@ void export_as_safetensors(const Pretrained& pretrained, torch::Dtype dtype, con
   save_safetensors(output, converted(pretrained, dtype), [&](size_t bytes) { progress.written(bytes); });
 }
 
-void export_as_onnx(const Pretrained& pretrained, torch::Dtype dtype, const std::string& output,
-                    ExportProgress& progress) {
+void export_as_onnx(const Pretrained& pretrained, const ExportOptions& options, ExportProgress& progress) {
   const NamedModel model{.name = pretrained.name,
                          .config = pretrained.model.config,
                          .architecture = architecture_of(pretrained.model),
-                         .tensors = sources_of(converted(pretrained, dtype))};
-  write_onnx(output, bert_onnx_graph(model), onnx_metadata(pretrained), [&](size_t bytes) { progress.written(bytes); });
+                         .tensors = sources_of(converted(pretrained, options.dtype)),
+                         .sentence = options.pooling ? pretrained.model.sentence : std::nullopt};
+  write_onnx(options.output, bert_onnx_graph(model), onnx_metadata(pretrained),
+             [&](size_t bytes) { progress.written(bytes); });
 }
 
 /// The versions of PyTorch and LibTorch that load and run a TorchScript export.
@@ -211,6 +223,7 @@ void check_usage(const ExportOptions& options) {
   }
   if (options.has_max_batch_size && !triton) throw UsageError("--max-batch-size: belongs to --format triton");
   const bool torchscript = triton || options.format == "torchscript";
+  if (!options.pooling && options.format != "onnx") throw UsageError("--no-pooling: belongs to --format onnx");
   if (options.attention == ExportedAttention::kPlain && !torchscript)
     throw UsageError("--plain-attention: belongs to --format torchscript and triton; " + options.format +
                      " has no other attention");
@@ -250,6 +263,9 @@ bool parse(int argc, char** argv, ExportOptions& options) {
       ->capture_default_str();
   app.add_option("--output", options.output, "file to write; with --format triton, a directory")->required();
   add_precision(app, options.dtype, "precision of the weights; onnx has fp32 and fp16");
+  app.add_flag_callback(
+      "--no-pooling", [&options] { options.pooling = false; },
+      "onnx: of a sentence encoder the encoder alone; else the first output is the vector of each text");
   const CLI::Option* batch =
       app.add_option("--max-batch-size", options.max_batch_size, "triton: texts that are computed together at most")
           ->check(number_in<int64_t>(1, 1 << 20))
@@ -281,7 +297,7 @@ int export_command(int argc, char** argv) {
   if (options.format == "safetensors") {
     export_as_safetensors(pretrained, options.dtype, options.output, progress);
   } else if (options.format == "onnx") {
-    export_as_onnx(pretrained, options.dtype, options.output, progress);
+    export_as_onnx(pretrained, options, progress);
   } else if (options.format == "triton") {
     export_as_triton(pretrained, options, progress);
   } else {
