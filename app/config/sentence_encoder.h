@@ -50,4 +50,10 @@ struct SentenceEncoder {
   std::string default_prompt = {};                  // a name of `prompts`; "": none
 };
 
+/// The numbers of a text's vector.
+inline int64_t vector_size(const SentenceEncoder& encoder, int64_t hidden_size) {
+  return encoder.dense.empty() ? hidden_size * static_cast<int64_t>(encoder.pooling.size())
+                               : encoder.dense.back().out_features;
+}
+
 }  // namespace bert

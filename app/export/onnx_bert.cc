@@ -316,10 +316,8 @@ void GraphOfBert::features() {
   const GraphInputs input = inputs();
   const Name x = encode(input);
   if (model_.sentence) {
-    const int64_t pooled = hidden_ * std::ssize(model_.sentence->pooling);
-    const std::vector<SentenceDense>& dense = model_.sentence->dense;
     graph_.output("sentence_embedding", sentence(x, input.attention_mask),
-                  {kBatch, dense.empty() ? pooled : dense.back().out_features});
+                  {kBatch, vector_size(*model_.sentence, hidden_)});
     graph_.output("token_embeddings", x, {kBatch, kSequence, hidden_});
     return;
   }

@@ -66,7 +66,7 @@ struct EmbeddingOptions {
   std::vector<int64_t> layers = {-1};
 };
 
-/// What a model is asked for. The last four need the head of a task.
+/// What a model is asked for. The last three need the head of a task.
 enum class Task : uint8_t {
   kFillMask,
   kFeatures,
@@ -74,13 +74,12 @@ enum class Task : uint8_t {
   kSimilarity,
   kTextClassification,
   kTokenClassification,
-  kQuestionAnswering,
-  kRerank
+  kQuestionAnswering
 };
 inline std::span<const char* const> names_of(Task /*type*/) {
-  static constexpr std::array<const char*, 8> kNames = {
+  static constexpr std::array<const char*, 7> kNames = {
       "fill-mask",          "features", "embedding", "similarity", "text-classification", "token-classification",
-      "question-answering", "rerank"};
+      "question-answering"};
   return kNames;
 }
 constexpr bool is_finetuned(Task task) { return task >= Task::kTextClassification; }

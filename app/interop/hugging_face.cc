@@ -130,7 +130,14 @@ ForeignCheckpoint read_hugging_face(const std::string& path, const ForeignOption
   take_all(checkpoint, read_weights(directory, options, checkpoint.report), options);
   if (checkpoint.has(BertPart::kSentencePairHead)) model.objective = pairs;
   if (!modules) return checkpoint;
-  checkpoint.report.missing.clear();  // of the heads of pre-training
+  // A sentence encoder has no heads of pre-training.
+  checkpoint.report.missing.clear();
+  std::erase_if(checkpoint.tensors, [&](const TensorSource& tensor) {
+    const bool of_head = tensor.name.starts_with("cls.");
+    if (of_head) checkpoint.report.unexpected.push_back(tensor.name);
+    return of_head;
+  });
+  model.masked_token_head = false;
   expect_fitting_sizes(modules->encoder, model.config.hidden_size, checkpoint.path);
   model.sentence = std::move(modules->encoder);
   std::move(modules->tensors.begin(), modules->tensors.end(), std::back_inserter(checkpoint.tensors));

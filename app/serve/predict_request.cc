@@ -16,6 +16,7 @@ namespace {
 
 using nlohmann::json;
 constexpr int64_t kMaxTopK = 1000;           // that of bert predict
+constexpr int64_t kMaxDimensions = 1 << 20;  // that of bert predict
 constexpr int64_t kMaxAnswerTokens = 65535;  // that of data.max_answer_length
 
 json parse(const std::string& body) {
@@ -42,9 +43,9 @@ void check_keys(const json& object, const std::string& name, const std::vector<s
 
 /// The parameters of Hugging Face's pipelines and servers that no model here has.
 const std::vector<std::string> kForeignParameters = {
-    "align_to_words", "doc_stride",   "max_question_len", "max_seq_len",         "normalize",
-    "padding",        "prompt_name",  "raw_scores",       "return_all_scores",   "return_tensors",
-    "stride",         "top_n_tokens", "truncation",       "truncation_direction"};
+    "align_to_words", "dimensions", "doc_stride",   "max_question_len", "max_seq_len",
+    "normalize",      "padding",    "prompt_name",  "raw_scores",       "return_all_scores",
+    "return_tensors", "stride",     "top_n_tokens", "truncation",       "truncation_direction"};
 
 template <class Enum>
 Enum value_of(const json& value, const std::string& name) {
@@ -86,6 +87,13 @@ void read_parameter(const std::string& key, const json& value, const PredictRequ
     options.handle_impossible_answer = boolean_of(value, name);
   } else if (key == "truncate") {
     options.long_texts = boolean_of(value, name) ? LongTexts::kTruncate : LongTexts::kRefuse;
+  } else if (key == "normalize") {
+    options.normalize = boolean_of(value, name);
+  } else if (key == "dimensions") {
+    options.dimensions = integer_of(value, name, kMaxDimensions);
+  } else if (key == "prompt_name") {
+    if (!value.is_string()) throw HttpError(422, fmt::format("{}: want a name, got {}", name, as_text(value)));
+    options.prompt_name = value.get<std::string>();
   } else if (key == "function_to_apply") {
     options.function_to_apply = value_of<FunctionToApply>(value, name);
   } else if (key == "aggregation_strategy") {

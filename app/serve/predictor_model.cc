@@ -66,6 +66,19 @@ class FeaturesAnswer final : public Answer {
   Features features_;
 };
 
+class EmbeddingAnswer final : public Answer {
+ public:
+  EmbeddingAnswer(std::string text, torch::Tensor vector) : text_(std::move(text)), vector_(std::move(vector)) {}
+  [[nodiscard]] nlohmann::ordered_json as_predict() const override { return embedding_json(text_, vector_); }
+  [[nodiscard]] nlohmann::ordered_json as_hugging_face() const override {  // [D]
+    return std::move(embedding_json(text_, vector_).at("embedding"));
+  }
+
+ private:
+  std::string text_;
+  torch::Tensor vector_;
+};
+
 /// A part of LibTorch's threads for each thread, and the tokens of a text.
 class TokenizingModel : public Model {
  public:
@@ -112,16 +125,21 @@ class TokenizingModel : public Model {
 class PredictorModel final : public TokenizingModel {
  public:
   PredictorModel(Predictor predictor, Task task, int64_t workers)
-      : TokenizingModel(workers), predictor_(std::move(predictor)), task_(task) {}
+      : TokenizingModel(workers),
+        predictor_(std::move(predictor)),
+        task_(task),
+        size_(vector_size(predictor_.sentence_encoder(), predictor_.config().hidden_size)) {}
   [[nodiscard]] InputForm form() const override { return InputForm::kText; }
   [[nodiscard]] std::vector<std::string> parameters() const override {
+    if (task_ == Task::kEmbedding) return {"normalize", "dimensions", "prompt_name", "truncate"};
     return task_ == Task::kFillMask ? std::vector<std::string>{"top_k", "targets", "truncate"}
                                     : std::vector<std::string>{"truncate"};
   }
 
   [[nodiscard]] TextTokens tokenize(const ModelInput& input) const override {
     return tokens_read(input.text, [&](TextTokens& tokens) {
-      const EncodedText encoded = predictor_.encode(Task::kFeatures, input.text);
+      const Task encoding = task_ == Task::kFillMask ? Task::kFeatures : task_;  // without a [MASK], too
+      const EncodedText encoded = predictor_.encode(encoding, input.text);
       append_tokens(encoded.ids, tokens);
       tokens.truncated = encoded.cut;
     });
@@ -133,6 +151,12 @@ class PredictorModel final : public TokenizingModel {
     constexpr int64_t kBytesOfNumber = 22;   // as JSON
     auto text = std::make_shared<TextOf<EncodedText>>(predictor_.encode(task_, input.text, options));
     text->tokens = std::ssize(text->encoded.ids);
+    if (task_ == Task::kEmbedding) {
+      text->answer_bytes = size_ * kBytesOfNumber;
+      if (options.dimensions > size_)
+        throw TextError(0, "dimensions: the model's vectors have " + std::to_string(size_));
+      return text;
+    }
     text->answer_bytes = task_ == Task::kFillMask
                              ? std::ssize(text->encoded.masks) * options.top_k.value_or(kDefaultFillers) *
                                    (std::ssize(input.text) + kBytesOfFiller)
@@ -149,6 +173,11 @@ class PredictorModel final : public TokenizingModel {
           answers.push_back(std::make_shared<MaskAnswer>(std::move(filling)));
         return;
       }
+      if (task_ == Task::kEmbedding) {
+        for (torch::Tensor& vector : predictor_.sentence_embeddings(encoded))
+          answers.push_back(std::make_shared<EmbeddingAnswer>(encoded[answers.size()].text, std::move(vector)));
+        return;
+      }
       for (Features& features : predictor_.features(encoded))
         answers.push_back(std::make_shared<FeaturesAnswer>(encoded[answers.size()].text, std::move(features)));
     });
@@ -160,6 +189,7 @@ class PredictorModel final : public TokenizingModel {
 
   const Predictor predictor_;
   const Task task_;
+  const int64_t size_;  // of a text's vector
 };
 
 /// An answer in both forms.

@@ -15,7 +15,7 @@ except ImportError:
     sys.exit()
 
 port, task = int(sys.argv[1]), sys.argv[2]
-texts = {"fill-mask": "the [MASK] sat.", "features": "the cat", "question-answering": {"question": "20 21", "context": "5 6 7 8 9 10"}}
+texts = {"fill-mask": "the [MASK] sat.", "features": "the cat", "embedding": "the cat", "question-answering": {"question": "20 21", "context": "5 6 7 8 9 10"}}
 text = texts.get(task, "5 6 20")
 JSON = {"Content-Type": "application/json"}
 
@@ -68,6 +68,7 @@ for path in ("/", "/health", "/ready", "/metrics", "/models", "/openapi.json"):
 model = "/models/" + json.loads(ask("GET", "/models")[2])[0]["name"]
 parameters = [{}, {"truncate": True}]
 parameters += {"fill-mask": [{"top_k": 3}, {"targets": ["the", "cat"]}], "features": [],
+               "embedding": [{"normalize": True}, {"dimensions": 3}, {"normalize": False, "dimensions": 4}],
                "text-classification": [{"top_k": 3}, {"function_to_apply": "sigmoid"}, {"function_to_apply": "none", "top_k": 2}],
                "token-classification": [{"aggregation_strategy": s} for s in ("none", "simple", "first", "average", "max")] + [{"ignore_labels": []}],
                "question-answering": [{"top_k": 3}, {"max_answer_len": 2}, {"handle_impossible_answer": True}]}[task]
@@ -76,7 +77,7 @@ for path in ("/predict", model):
         check("POST", path, {"inputs": text, "parameters": one}, want=200)
         check("POST", path, {"inputs": [text, text], "parameters": one}, want=200)
     for body, status in (("{", 400), ("[" * 1000, 400), ({}, 422), ({"inputs": 3}, 422), ({"inputs": []}, 422), ([], 422), ({"inputs": text, "parameters": 3}, 422),
-                         ({"inputs": text, "parameters": {"top_k": 0}}, 422), ({"inputs": text, "parameters": {"normalize": True}}, 422),
+                         ({"inputs": text, "parameters": {"top_k": 0}}, 422), ({"inputs": text, "parameters": {"padding": True}}, 422),
                          ({"inputs": [text] * 2000}, 413)):
         check("POST", path, body, want=status)
     check("POST", path, "inputs", {}, want=415)

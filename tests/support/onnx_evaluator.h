@@ -182,10 +182,32 @@ inline Array unsqueeze(Array x, const Array& axes) {
   return x;
 }
 
-inline Array concat(const std::vector<Array>& parts) {  // of vectors
-  Array result{{0}, {}};
-  for (const Array& part : parts) result.values.insert(result.values.end(), part.values.begin(), part.values.end());
-  result.shape = {static_cast<int64_t>(result.values.size())};
+inline Array concat(const std::vector<Array>& parts) {  // of the last axis
+  const int64_t width = elements(parts.front().shape) == 0 ? 1 : parts.front().shape.back();
+  const int64_t rows = elements(parts.front().shape) / width;
+  Array result{parts.front().shape, {}};
+  result.shape.back() = 0;
+  for (const Array& part : parts) result.shape.back() += part.shape.back();
+  for (int64_t row = 0; row < rows; ++row) {
+    for (const Array& part : parts) {
+      const auto from = part.values.begin() + row * part.shape.back();
+      result.values.insert(result.values.end(), from, from + part.shape.back());
+    }
+  }
+  return result;
+}
+
+/// The numbers of one axis folded into one.
+inline Array reduce(const Array& x, int64_t axis, bool keeps, double start,
+                    const std::function<double(double, double)>& fold) {
+  Array result{x.shape, {}};
+  result.shape[static_cast<size_t>(axis)] = 1;
+  result.values.assign(static_cast<size_t>(elements(result.shape)), start);
+  for_each_index(x.shape, [&](size_t flat, const std::vector<int64_t>& index) {
+    double& sum = result.values[broadcast_position(result, index)];
+    sum = fold(sum, x.values[flat]);
+  });
+  if (!keeps) result.shape.erase(result.shape.begin() + axis);
   return result;
 }
 
@@ -212,7 +234,17 @@ inline Array run(const OnnxNode& node, const std::vector<Array>& x) {
   if (op == "Transpose") return transpose(x.at(0), node.integers.at("perm"));
   if (op == "Reshape") return reshape(x.at(0), x.at(1));
   if (op == "Unsqueeze") return unsqueeze(x.at(0), x.at(1));
-  if (op == "Concat" && axis() == 0) return concat(x);
+  if (op == "Concat" && axis() + 1 == static_cast<int64_t>(x.at(0).shape.size())) return concat(x);
+  if (op == "Sqrt") return each(x.at(0), [](double a) { return std::sqrt(a); });
+  if (op == "Max") return pairwise(x.at(0), x.at(1), [](double a, double b) { return std::max(a, b); });
+  if (op == "Equal") return pairwise(x.at(0), x.at(1), [](double a, double b) { return a == b ? 1.0 : 0.0; });
+  if (op == "ReduceSum") return reduce(x.at(0), static_cast<int64_t>(x.at(1).values.at(0)), false, 0, std::plus<>());
+  if (op == "ReduceMax")
+    return reduce(x.at(0), node.integers.at("axes").at(0), false, -1e30,
+                  [](double a, double b) { return std::max(a, b); });
+  if (op == "ReduceL2")
+    return each(reduce(x.at(0), node.integers.at("axes").at(0), true, 0, [](double a, double b) { return a + b * b; }),
+                [](double a) { return std::sqrt(a); });
   if (op == "Range") return range(x.at(0).values.at(0), x.at(1).values.at(0), x.at(2).values.at(0));
   if (op == "Shape")
     return {{static_cast<int64_t>(x.at(0).shape.size())}, {x.at(0).shape.begin(), x.at(0).shape.end()}};

@@ -1,6 +1,7 @@
 #include "app/verbs/model/predict_embedding.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include "app/cli/command_line.h"
@@ -48,14 +49,14 @@ bool has_embedding_options(const AnswerOptions& answers) {
 }
 
 void check_embedding_options(const Predictor& predictor, const AnswerOptions& answers) {
-  const std::string probe = "probe";
-  try {
-    static_cast<void>(predictor.sentence_embeddings(std::vector<EncodedText>{predictor.encode(
-        Task::kEmbedding, probe, {.dimensions = 0, .prompt = answers.prompt, .prompt_name = answers.prompt_name})}));
-  } catch (const TextError& error) {
-    throw UsageError(fmt::format("--prompt-name: {}", error.reason));
+  const SentenceEncoder& encoder = predictor.sentence_encoder();
+  const std::string name = answers.prompt_name.value_or("");
+  if (!name.empty() && !encoder.prompts.contains(name)) {
+    std::vector<std::string> known;
+    for (const auto& [each, text] : encoder.prompts) known.push_back(each);
+    throw UsageError(fmt::format("--prompt-name {}: the model has the prompts [{}]", name, fmt::join(known, ", ")));
   }
-  const int64_t most = predictor.encode(std::vector<std::string>{probe}).size(1);
+  const int64_t most = vector_size(encoder, predictor.config().hidden_size);
   if (answers.dimensions > most)
     throw UsageError(fmt::format("--dimensions {}: the model's vectors have {}", answers.dimensions, most));
 }

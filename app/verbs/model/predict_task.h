@@ -13,12 +13,14 @@
 
 namespace bert {
 
-/// Adds --task, which sets `task`.
-inline void add_task(CLI::App& app, Task& task) {
-  const auto names = names_of(Task());
+/// Adds --task, which sets `task`, with the names of all tasks but `without`.
+inline void add_task(CLI::App& app, Task& task, std::optional<Task> without = {}) {
+  std::vector<std::string> names;
+  for (const char* name : names_of(Task()))
+    if (value_named<Task>(name) != without) names.emplace_back(name);
   app.add_option_function<std::string>(
          "--task", [&task](const std::string& name) { task = *value_named<Task>(name); }, "what to predict")
-      ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())))
+      ->check(CLI::IsMember(names))
       ->default_str(name_of_value(task));
 }
 

@@ -184,6 +184,8 @@ std::unique_ptr<Model> load_model(const ServeOptions& options) {
   const ServiceOptions& service = options.service;
   if (options.no_answers && options.task != Task::kQuestionAnswering)
     throw UsageError("--handle-impossible-answer is an option of --task question-answering");
+  if (options.predictor.long_texts == LongTexts::kWindows && options.task != Task::kEmbedding)
+    throw UsageError("--long windows is an option of --task embedding");
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert serve"));
   if (!is_finetuned(options.task))
     return make_predictor_model(Predictor(pretrained, options.predictor), options.task, service.workers);
@@ -205,7 +207,7 @@ int serve_command(int argc, char** argv) {
   app.add_option("--checkpoint", options.checkpoint,
                  "checkpoint or run directory, a model of transformers, Google or NVIDIA, or an exported file")
       ->required();
-  add_task(app, options.task);
+  add_task(app, options.task, /*without=*/Task::kSimilarity);
   app.add_option("--name", service_options.name,
                  "the model's name in /models/NAME; default: that of the checkpoint's file");
   app.add_option("--device", options.device, "auto: cuda if there is a GPU")
