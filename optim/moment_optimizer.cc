@@ -123,7 +123,7 @@ MomentOptimizer::MomentOptimizer(OptimizerType type, const std::vector<NamedPara
       if (config.ema_decay > 0.0) state.ema = like.detach().clone();
     }
   }
-  const auto group = std::find_if(states_.begin(), states_.end(), [](const auto& states) { return !states.empty(); });
+  const auto group = std::ranges::find_if(states_, [](const auto& states) { return !states.empty(); });
   const auto options = group->front().exp_avg.options();
   step_ = at::zeros({}, options.dtype(at::kLong));
   grad_norm_ = at::zeros({}, options.dtype(at::kFloat));
@@ -132,7 +132,7 @@ MomentOptimizer::MomentOptimizer(OptimizerType type, const std::vector<NamedPara
 
 void MomentOptimizer::apply(const StepInputs& inputs) {
   const std::vector<ops::OptimizerTensors> groups = collect();
-  if (std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.params.empty(); })) {
+  if (std::ranges::all_of(groups, [](const auto& group) { return group.params.empty(); })) {
     grad_norm_.zero_();
     found_inf_.zero_();
     return;

@@ -53,8 +53,8 @@ std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
 }
 
 bool decays(const std::string& parameter_name, const std::vector<std::string>& no_decay) {
-  return std::none_of(no_decay.begin(), no_decay.end(),
-                      [&](const std::string& part) { return parameter_name.find(part) != std::string::npos; });
+  return std::ranges::none_of(no_decay,
+                              [&](const std::string& part) { return parameter_name.find(part) != std::string::npos; });
 }
 
 std::vector<NamedParameterGroup> group_parameters(const std::vector<NamedParameter>& parameters,
@@ -93,7 +93,7 @@ std::string describe(const std::vector<NamedParameterGroup>& groups) {
       const auto layer = layer_number(name);
       const std::string shown = layer ? c10::str(name.substr(0, layer->begin), "*", name.substr(layer->end)) : name;
       const std::string line = c10::str("  ", shown, " ", parameter.tensor.sizes());
-      const auto same = std::find_if(lines.begin(), lines.end(), [&](const auto& seen) { return seen.first == line; });
+      const auto same = std::ranges::find_if(lines, [&](const auto& seen) { return seen.first == line; });
       if (same == lines.end()) {
         lines.emplace_back(line, 1);
       } else {

@@ -53,7 +53,7 @@ namespace bert {
   const std::vector<int> owners = owners_of_runs(sizes, ranks);
   std::vector<int64_t> shares(static_cast<size_t>(ranks));
   for (size_t i = 0; i < sizes.size(); ++i) shares[static_cast<size_t>(owners[i])] += sizes[i];
-  return *std::max_element(shares.begin(), shares.end());
+  return *std::ranges::max_element(shares);
 }
 
 }  // namespace bert

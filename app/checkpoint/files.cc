@@ -185,8 +185,7 @@ std::vector<CheckpointEntry> list_checkpoints(const std::string& run_directory) 
     const std::string name = entry.filename().string();
     if (const auto step = step_of(name); step && name == name_of(*step)) found.push_back({*step, entry.string()});
   }
-  std::sort(found.begin(), found.end(),
-            [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
+  std::ranges::sort(found, [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
   return found;
 }
 

@@ -18,8 +18,8 @@ void fit_checkpoint(const std::string& what, const std::vector<ConfigDifference>
     if (is_out_of_memory(error)) throw;
     std::string message = what + " does not fit this configuration:";
     for (const ConfigDifference& d : differences) {
-      const bool shapes = std::any_of(prefixes.begin(), prefixes.end(),
-                                      [&](const std::string& prefix) { return d.pointer.starts_with(prefix); });
+      const bool shapes =
+          std::ranges::any_of(prefixes, [&](const std::string& prefix) { return d.pointer.starts_with(prefix); });
       if (shapes) message += "\n  " + d.pointer + ": was " + d.before + ", now " + d.after;
     }
     constexpr int kLines = 4;  // the error may name every tensor

@@ -147,7 +147,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
 /// Sorts the tensors by position. Throws DataError unless they follow each other without gap from `begin` to `end`.
 void check_layout(const std::string& path, std::vector<TensorInfo>& tensors, int64_t begin, int64_t end) {
-  std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+  std::ranges::sort(tensors, [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
   });
   int64_t expected = begin;
@@ -188,7 +188,7 @@ std::string make_header(const std::vector<TensorSource>& tensors) {
 }
 
 void sort_and_check(std::vector<TensorSource>& tensors) {
-  std::sort(tensors.begin(), tensors.end(), [](const TensorSource& a, const TensorSource& b) {
+  std::ranges::sort(tensors, [](const TensorSource& a, const TensorSource& b) {
     return std::pair(-element_bytes(a.dtype), std::string_view(a.name)) <
            std::pair(-element_bytes(b.dtype), std::string_view(b.name));
   });
@@ -235,8 +235,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
 }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-  const auto found =
-      std::find_if(tensors_.begin(), tensors_.end(), [&](const TensorInfo& tensor) { return tensor.name == name; });
+  const auto found = std::ranges::find_if(tensors_, [&](const TensorInfo& tensor) { return tensor.name == name; });
   return found == tensors_.end() ? nullptr : &*found;
 }
 

@@ -62,7 +62,7 @@ void check_subcommand(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> known;
   for (const CLI::App* verb : app.get_subcommands(nullptr)) known.push_back(verb->get_name());
   const std::string word = argc > 1 ? argv[1] : "";
-  if (known.empty() || word.starts_with('-') || std::find(known.begin(), known.end(), word) != known.end()) return;
+  if (known.empty() || word.starts_with('-') || std::ranges::find(known, word) != known.end()) return;
   throw UsageError(unknown_word("action", word, known, app.get_name()));
 }
 

@@ -23,8 +23,8 @@ std::string fish_quoted(const std::string& text) {
 
 /// The name of the set of keys that the overrides of a command have; empty for a command without overrides.
 std::string key_set(const CommandDescription& command) {
-  const bool takes_keys = std::any_of(command.options.begin(), command.options.end(),
-                                      [](const OptionDescription& option) { return option.overrides; });
+  const bool takes_keys =
+      std::ranges::any_of(command.options, [](const OptionDescription& option) { return option.overrides; });
   if (!takes_keys) return "";
   if (command.name.starts_with("bert config ")) return "all";
   return command.name == "bert finetune" ? "finetune" : "pretrain";
@@ -35,7 +35,7 @@ std::vector<std::pair<std::string, std::vector<ConfigKey>>> key_sets(const Compl
   std::vector<ConfigKey> all = programs.pretrain_keys;
   for (const ConfigKey& key : programs.finetune_keys) {
     const auto same = [&](const ConfigKey& other) { return other.name == key.name; };
-    if (std::none_of(all.begin(), all.end(), same)) all.push_back(key);
+    if (std::ranges::none_of(all, same)) all.push_back(key);
   }
   return {{"pretrain", programs.pretrain_keys}, {"finetune", programs.finetune_keys}, {"all", all}};
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kExample = "Example: ";
 
 std::string hyphenated(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
+  std::ranges::replace(name, '_', '-');
   return name;
 }
 
@@ -75,15 +75,14 @@ OptionDescription describe(const CLI::Option& option) {
   }
   if (result.positional) {
     result.names = {option.get_option_text().empty() ? option.get_name(true) : option.get_option_text()};
-    std::transform(result.names[0].begin(), result.names[0].end(), result.names[0].begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    std::ranges::transform(result.names[0], result.names[0].begin(),
+                           [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     return result;
   }
   for (const std::string& letter : option.get_snames()) result.names.push_back("-" + letter);
   const std::vector<std::string>& names = option.get_lnames();
   for (const std::string& name : names) {
-    const bool twin =
-        hyphenated(name) != name && std::find(names.begin(), names.end(), hyphenated(name)) != names.end();
+    const bool twin = hyphenated(name) != name && std::ranges::find(names, hyphenated(name)) != names.end();
     if (!twin) result.names.push_back("--" + name);
   }
   return result;
@@ -166,8 +165,7 @@ CommandDescription describe(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_group().empty()) command.options.push_back(describe(*option));
   }
-  std::stable_sort(command.options.begin(), command.options.end(),
-                   [](const auto& a, const auto& b) { return a.positional > b.positional; });
+  std::ranges::stable_sort(command.options, [](const auto& a, const auto& b) { return a.positional > b.positional; });
   for (const CLI::App* action : app.get_subcommands(nullptr)) command.actions.push_back(describe(*action));
   return command;
 }

@@ -47,8 +47,7 @@ std::string filled(const std::string& text) {
 }
 
 std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return text;
 }
 
@@ -80,7 +79,7 @@ std::string option_entry(const OptionDescription& option) {
   if (!option.range.empty()) add("A number " + option.range);
   if (!option.default_value.empty()) add("Default: " + option.default_value);
   if (option.required) add("Required");
-  std::replace(help.begin(), help.end(), '\n', ' ');
+  std::ranges::replace(help, '\n', ' ');
   return text + "\n" + filled(help.ends_with('.') ? help : help + ".");
 }
 
@@ -112,7 +111,7 @@ std::string action_part(const CommandDescription& action) {
 
 std::string man_page_name(const CommandDescription& command) {
   std::string name = command.name;
-  std::replace(name.begin(), name.end(), ' ', '-');
+  std::ranges::replace(name, ' ', '-');
   return name;
 }
 

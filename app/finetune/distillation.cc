@@ -27,7 +27,7 @@ void fit_task(Pretrained& teacher, const Student& student,
   // The tasks of models of other programs that do not name one (app/interop/hugging_face_config.cc), and of own tables.
   constexpr std::array<const char*, 5> kGeneral = {"text-classification", "text-regression", "ner", "squad-v1", "swag"};
   const TaskDefinition& task = student.task;
-  const bool general = std::find(kGeneral.begin(), kGeneral.end(), teacher.model.task) != kGeneral.end();
+  const bool general = std::ranges::find(kGeneral, teacher.model.task) != kGeneral.end();
   if (teacher.model.task != task.name && !(general && task_definition(teacher.model.task).kind == task.kind)) {
     throw ConfigError(
         fmt::format("{}{} {}, and task is {}; expected a model that was fine-tuned on {}", kField, teacher.name,

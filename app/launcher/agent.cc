@@ -219,7 +219,7 @@ class Agent {
     while (const int number = signals_.next()) {
       if (number == SIGCHLD) continue;
       const auto& ending = config_.ending_signals;
-      if (std::find(ending.begin(), ending.end(), number) == ending.end()) {
+      if (std::ranges::find(ending, number) == ending.end()) {
         workers_.signal_all(number);  // SIGUSR1 and SIGUSR2 go to the ranks, which may save and exit with 75
       } else if (!interrupted_) {
         interrupted_ = EventLoop::Clock::now();
@@ -249,7 +249,7 @@ class Agent {
       seen.push_back(describe_exit(config_, assignment_, exit, traces_[static_cast<size_t>(exit.local_rank)]));
       if (exit.stopped && seen.back().signal == SIGKILL) seen.back().note = out_of_time_;
     }
-    std::sort(seen.begin(), seen.end(), likelier_cause);
+    std::ranges::sort(seen, likelier_cause);
     for (const Failure& failure : seen) {
       if (saving_) hear(failure);
       failures_.push_back(failure);

@@ -40,9 +40,9 @@ void Gatekeeper::start(Descriptor socket) {
 }
 
 void Gatekeeper::make_room() {
-  const auto most = std::max_element(pending_of_address_.begin(), pending_of_address_.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  const auto oldest = std::find_if(pending_.begin(), pending_.end(), [&](const auto& entry) {
+  const auto most =
+      std::ranges::max_element(pending_of_address_, [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto oldest = std::ranges::find_if(pending_, [&](const auto& entry) {
     return !entry.second.passed && pending_of_address_.at(entry.second.address) == most->second;
   });
   if (oldest == pending_.end()) return;  // all pending connections have been admitted and will be taken

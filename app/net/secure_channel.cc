@@ -29,7 +29,7 @@ using Context = std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)>;
 unsigned int copy_key(SSL* tls, unsigned char* key, unsigned int room) {
   const auto& of_channel = *static_cast<const std::string*>(SSL_get_app_data(tls));
   if (of_channel.size() > room) return 0;
-  std::copy(of_channel.begin(), of_channel.end(), key);
+  std::ranges::copy(of_channel, key);
   return static_cast<unsigned int>(of_channel.size());
 }
 

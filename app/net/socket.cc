@@ -129,7 +129,7 @@ Endpoint parse_endpoint(const std::string& given, int64_t default_port) {
   }
   if (result.host.size() > 1 && result.host.front() == '[' && result.host.back() == ']')
     result.host = result.host.substr(1, result.host.size() - 2);
-  const bool allowed = std::all_of(result.host.begin(), result.host.end(), [](unsigned char c) {
+  const bool allowed = std::ranges::all_of(result.host, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == ':' || c == '-' || c == '_';
   });
   if (result.host.empty() || !allowed)

@@ -337,8 +337,7 @@ std::string JsonPlace::str() const {
 }
 
 JsonNode* JsonNode::find(const std::string& key) {
-  const auto found =
-      std::find_if(members.begin(), members.end(), [&](const JsonMember& member) { return member.key == key; });
+  const auto found = std::ranges::find_if(members, [&](const JsonMember& member) { return member.key == key; });
   return found == members.end() ? nullptr : &found->value;
 }
 

@@ -318,7 +318,7 @@ void print_plan(const std::vector<Phase>& phases, const PlanOptions& options) {
     days += p.days();
   }
   if (phases.size() > 1) fmt::print("\ntogether         {:.2f} days ({:.1f} hours)\n", days, 24 * days);
-  if (std::any_of(phases.begin(), phases.end(), [](const Phase& p) { return !p.measured; })) {
+  if (std::ranges::any_of(phases, [](const Phase& p) { return !p.measured; })) {
     fmt::print(
         "\nAssumed: {:.0f} % of the GPU's peak in forward and backward (--mfu). `bert benchmark step --json` on one "
         "GPU measures "

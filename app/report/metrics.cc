@@ -83,8 +83,7 @@ std::string progress_line(const StepMetrics& metrics, double share, double eta, 
   const auto room = static_cast<size_t>(std::max(0, columns));
   std::vector<Part> parts = parts_of(metrics, eta);
   while (line_of(parts).size() + 1 + kShortestBar > room) {
-    const auto least =
-        std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
+    const auto least = std::ranges::min_element(parts, [](const Part& a, const Part& b) { return a.rank < b.rank; });
     if (least->rank == kAlways) return line_of(parts).substr(0, room);
     parts.erase(least);
   }
@@ -182,7 +181,7 @@ void Progress::show_bar(const StepMetrics& m) {
   erase_bar();
   std::fprintf(stderr, "%s", bar.c_str());
   std::fflush(stderr);
-  bar_columns_ = std::count_if(bar.begin(), bar.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
+  bar_columns_ = std::ranges::count_if(bar, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; });
   shown_ = Clock::now();
 }
 

@@ -47,7 +47,7 @@ void check_fail_point() {
   const bool ranked = at == std::string_view::npos || is_number(value.substr(at + 1));
   std::vector<std::string_view> names(kFailPointNames.begin(), kFailPointNames.end());
   names.insert(names.end(), kPhaseNames.begin(), kPhaseNames.end());
-  if (counted && ranked && std::find(names.begin(), names.end(), name) != names.end()) return;
+  if (counted && ranked && std::ranges::find(names, name) != names.end()) return;
   std::string known;
   for (const std::string_view each : names) known += (known.empty() ? "" : ", ") + std::string(each);
   throw UsageError("BERT_FAIL_POINT=" + std::string(value) +

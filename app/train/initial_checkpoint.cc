@@ -31,8 +31,8 @@ StateDict without_sentence_pairs(const StateDict& tensors, std::vector<std::stri
   StateDict kept;
   for (const auto& item : tensors) {
     const std::string& name = item.key();
-    if (std::any_of(kSentencePairParameters.begin(), kSentencePairParameters.end(),
-                    [&](const char* head) { return name.find(head) != std::string::npos; })) {
+    if (std::ranges::any_of(kSentencePairParameters,
+                            [&](const char* head) { return name.find(head) != std::string::npos; })) {
       left_out.push_back(name);
     } else {
       kept.insert(name, item.value());

@@ -101,8 +101,7 @@ void expect_same(const ProcessGroupPtr& group, const Subject& subject, const Dif
 bool may_differ(const std::string& pointer) {
   constexpr std::array<std::string_view, 5> kKeys = {"/num_threads", "/distributed/init_method", "/data/train",
                                                      "/data/validation", "/data/vocab_file"};
-  return std::any_of(kKeys.begin(), kKeys.end(),
-                     [&](std::string_view key) { return std::string_view(pointer).starts_with(key); });
+  return std::ranges::any_of(kKeys, [&](std::string_view key) { return std::string_view(pointer).starts_with(key); });
 }
 
 /// The paths of data.sources may differ, their weights may not.

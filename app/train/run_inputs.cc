@@ -63,7 +63,7 @@ std::vector<std::pair<const DataSourceConfig*, ShardSpan>> shards_of_sources(con
 }  // namespace
 
 bool is_on_console(const RunConfig& config) {
-  return std::find(config.report.begin(), config.report.end(), "console") != config.report.end();
+  return std::ranges::find(config.report, "console") != config.report.end();
 }
 
 RunNote print_and_keep(const RunConfig& config, int rank, std::vector<std::string>& notes) {
@@ -164,9 +164,9 @@ std::vector<ExampleSource> training_sources(const PretrainConfig& config, const 
 
 bool lacks_masks(const PretrainingShards& shards) {
   const std::pair<std::string, std::string> none = {"masking", "none"};  // a setting of `bert data create`
-  return std::any_of(shards.shards().begin(), shards.shards().end(), [&](const auto& shard) {
+  return std::ranges::any_of(shards.shards(), [&](const auto& shard) {
     const auto& parameters = shard->manifest().parameters;
-    return std::find(parameters.begin(), parameters.end(), none) != parameters.end();
+    return std::ranges::find(parameters, none) != parameters.end();
   });
 }
 

@@ -36,8 +36,7 @@ bool is_blank(std::string_view text) {
 Layout layout_of(const std::string& path, const ReaderOptions& options) {
   constexpr std::array<std::string_view, 3> kJsonSuffixes = {".jsonl", ".ndjson", ".json"};
   const std::string_view name = without_packed_suffix(path);
-  const bool json = std::any_of(kJsonSuffixes.begin(), kJsonSuffixes.end(),
-                                [&](std::string_view suffix) { return name.ends_with(suffix); });
+  const bool json = std::ranges::any_of(kJsonSuffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
   return json ? Layout::kJsonLines : options.layout;
 }
 

@@ -74,7 +74,7 @@ std::string uchardet_name(std::string_view text) {
 /// `name`, or the more common encoding in which `text` reads the same: ISO-8859-1, or WINDOWS-1252 if it uses the codes
 /// from 0x80 to 0x9F, which are control characters in ISO-8859-1.
 std::string common_name(const std::string& name, std::string_view text) {
-  const bool has_controls = std::any_of(text.begin(), text.end(), [](char c) {
+  const bool has_controls = std::ranges::any_of(text, [](char c) {
     const auto byte = static_cast<unsigned char>(c);
     return byte >= 0x80 && byte < 0xA0;
   });

@@ -122,7 +122,7 @@ class ExtractedText::Impl {
   /// Puts the title into `document` as one line, whatever it is: read_again() takes the first line for the title.
   void take_title(std::string_view title) {
     std::string line(title);
-    std::replace(line.begin(), line.end(), '\n', ' ');
+    std::ranges::replace(line, '\n', ' ');
     take_paragraphs(line);
     if (ends.empty()) take_paragraphs("-");
   }
@@ -151,7 +151,7 @@ class ExtractedText::Impl {
 
   /// Characters of `text` without white space.
   static int64_t count_characters(std::string_view text) {
-    return std::count_if(text.begin(), text.end(), [](char c) {
+    return std::ranges::count_if(text, [](char c) {
       return c != ' ' && (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not a byte inside of a character
     });
   }

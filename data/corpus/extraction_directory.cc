@@ -51,14 +51,14 @@ std::vector<std::string> names_in(const std::string& path) {
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename().string());
   if (error) throw_io_error(path, "read", error.value());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
 /// The first difference between two lists of settings, "--min-words is 10 there and 5 here"; empty if they are equal.
 std::string first_difference(const Settings& there, const Settings& here) {
   const auto value_in = [](const Settings& list, const std::string& name) {
-    const auto found = std::find_if(list.begin(), list.end(), [&](const auto& each) { return each.first == name; });
+    const auto found = std::ranges::find_if(list, [&](const auto& each) { return each.first == name; });
     return found == list.end() ? std::string("absent") : found->second;
   };
   for (const Settings* list : {&here, &there}) {
@@ -73,7 +73,7 @@ std::string first_difference(const Settings& there, const Settings& here) {
 }  // namespace
 
 int64_t figure(const Figures& figures, const std::string& name) {
-  const auto found = std::find_if(figures.begin(), figures.end(), [&](const auto& each) { return each.first == name; });
+  const auto found = std::ranges::find_if(figures, [&](const auto& each) { return each.first == name; });
   if (found != figures.end()) return found->second;
   throw DataError(
       fmt::format("the state of the extraction has no number \"{}\"; remove the directory to start over", name));
@@ -86,7 +86,7 @@ ExtractionDirectory::ExtractionDirectory(std::string path, Settings settings)
   if (error) throw_io_error(path_, "create", error.value());
   lock();
   const std::vector<std::string> names = names_in(path_);
-  const bool has_state = std::find(names.begin(), names.end(), kState) != names.end();
+  const bool has_state = std::ranges::find(names, kState) != names.end();
   const int64_t files = has_state ? read_state() : 0;
   for (const std::string& name : names) {
     const auto number = text_number(name);
@@ -100,7 +100,7 @@ std::string ExtractionDirectory::text_file(int64_t number) const { return file(f
 
 /// Throws IoError unless the files are those of an extraction that is not finished.
 void ExtractionDirectory::check_names(const std::vector<std::string>& names) const {
-  const bool unfinished = std::find(names.begin(), names.end(), kUnfinishedExtraction) != names.end();
+  const bool unfinished = std::ranges::find(names, kUnfinishedExtraction) != names.end();
   for (const std::string& name : names) {
     if (!unfinished && name == kSummary)
       throw IoError(path_ + ": an extraction has been finished here; name another directory, or remove this one");
@@ -117,7 +117,7 @@ void ExtractionDirectory::lock() {
   while (true) {
     std::vector<std::string> names = names_in(path_);
     check_names(names);
-    const bool exists = std::find(names.begin(), names.end(), kUnfinishedExtraction) != names.end();
+    const bool exists = std::ranges::find(names, kUnfinishedExtraction) != names.end();
     lock_ = Descriptor(open(mark.c_str(), O_RDWR | O_CLOEXEC | (exists ? 0 : O_CREAT | O_EXCL), 0666));
     if (!lock_ && errno == (exists ? ENOENT : EEXIST)) continue;
     if (!lock_) throw_io_error(path_, "write", errno);

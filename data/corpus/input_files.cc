@@ -58,14 +58,14 @@ class Search {
 
   void add_directory(const std::string& path, const struct stat& status) {
     const Identity identity{status.st_dev, status.st_ino};
-    if (std::find(open_.begin(), open_.end(), identity) != open_.end()) return;  // a link to a directory above it
+    if (std::ranges::find(open_, identity) != open_.end()) return;  // a link to a directory above it
     open_.push_back(identity);
     std::vector<std::string> names;
     std::error_code error;
     for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
       names.push_back(entry->path().filename().string());
     if (error) throw_io_error(path, "read", error.value());
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
     for (const std::string& name : names) {
       const std::string inner = (fs::path(path) / name).string();
       if (name == kUnfinishedExtraction)

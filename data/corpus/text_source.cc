@@ -89,7 +89,7 @@ std::string_view TextSource::next() {
       invalid_ += drop_invalid_utf8(cleaned_);
       piece = cleaned_;
     }
-    zeros_ += std::count(piece.begin(), piece.end(), '\0');
+    zeros_ += std::ranges::count(piece, '\0');
     text_bytes_ += bytes;
     if (!begun_ || finished_) check_is_text();
     begun_ = true;

@@ -78,7 +78,7 @@ EncodedDocument encode_document(const std::string& text, const Tokenizer& tokeni
   for_each_sentence(text, tokenizer, reader, [&](std::span<const int32_t> ids) {
     ++document.sentences;
     document.tokens += ids.size();
-    statistics.unknown_tokens += std::count(ids.begin(), ids.end(), unk_id);
+    statistics.unknown_tokens += std::ranges::count(ids, unk_id);
     append(document.bytes, static_cast<uint32_t>(ids.size()));
     wide ? append_ids<uint32_t>(document.bytes, ids) : append_ids<uint16_t>(document.bytes, ids);
   });

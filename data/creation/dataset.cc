@@ -112,7 +112,7 @@ int64_t planned_shards(const std::string& output) {
 
 bool has_examples(const std::string& name) {
   const auto formats = example_formats();
-  return name.ends_with(".h5") || std::any_of(formats.begin(), formats.end(), [&](std::string_view format) {
+  return name.ends_with(".h5") || std::ranges::any_of(formats, [&](std::string_view format) {
            return name.ends_with(fmt::format(".{}", format));
          });
 }

@@ -21,7 +21,7 @@ CorpusStatistics statistics_of(const TokenizedDocument& document, int32_t unk_id
           .documents = document.size() > 0,
           .sentences = static_cast<int64_t>(document.size()),
           .tokens = static_cast<int64_t>(document.ids.size()),
-          .unknown_tokens = std::count(document.ids.begin(), document.ids.end(), unk_id),
+          .unknown_tokens = std::ranges::count(document.ids, unk_id),
           .empty_documents = document.size() == 0};
 }
 

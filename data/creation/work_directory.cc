@@ -40,7 +40,7 @@ std::string name_of_process() {
 }
 
 std::string as_option(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
+  std::ranges::replace(name, '_', '-');
   return name;
 }
 
@@ -74,7 +74,7 @@ void NumberedLocks::unlock(int64_t number) { control(F_OFD_SETLK, F_UNLCK, numbe
 
 std::string difference(const Parameters& there, const Parameters& here) {
   const auto value_in = [](const Parameters& list, const std::string& name) -> const std::string* {
-    const auto found = std::find_if(list.begin(), list.end(), [&](const auto& each) { return each.first == name; });
+    const auto found = std::ranges::find_if(list, [&](const auto& each) { return each.first == name; });
     return found == list.end() ? nullptr : &found->second;
   };
   for (const auto& [name, value] : here) {

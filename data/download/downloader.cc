@@ -65,7 +65,7 @@ std::string last_part(const std::string& path) { return path.substr(path.rfind('
 
 [[noreturn]] void throw_all(const std::string& name, const std::vector<std::pair<std::string, Failure>>& failures) {
   const auto any = [&](Reason reason) {
-    return std::any_of(failures.begin(), failures.end(), [&](const auto& one) { return one.second.reason == reason; });
+    return std::ranges::any_of(failures, [&](const auto& one) { return one.second.reason == reason; });
   };
   std::string message = "cannot download " + name;
   for (const auto& [url, failure] : failures)

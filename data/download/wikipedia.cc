@@ -103,7 +103,7 @@ std::vector<std::string> dates_in(const std::string& page) {
 
 DataSetFile wikipedia_file(Downloader& downloader, const std::string& language, const std::string& date) {
   std::string wiki = language + "wiki";
-  std::replace(wiki.begin(), wiki.end(), '-', '_');
+  std::ranges::replace(wiki, '-', '_');
   Lists lists(downloader);
   if (date != "latest") {
     const std::string list = lists.text(list_path(wiki, date));

@@ -98,7 +98,7 @@ std::string shared_directory(const std::vector<Member>& members) {
   if (members.empty()) return "";
   const std::string first = members.front().name.substr(0, members.front().name.find('/') + 1);
   const bool shared =
-      std::all_of(members.begin(), members.end(), [&](const Member& member) { return member.name.starts_with(first); });
+      std::ranges::all_of(members, [&](const Member& member) { return member.name.starts_with(first); });
   return shared ? first : "";
 }
 

@@ -194,8 +194,8 @@ std::vector<uint8_t> held_out(uint64_t first, size_t count, double share, uint64
   for (size_t i = 0; i < count; ++i) hashes[i] = mix_bits(mix_bits(seed) ^ (first + i));
   const double threshold = std::ldexp(share, 64);
   std::vector<uint8_t> held(count);
-  std::transform(hashes.begin(), hashes.end(), held.begin(),
-                 [&](uint64_t hash) { return static_cast<uint8_t>(static_cast<double>(hash) < threshold); });
+  std::ranges::transform(hashes, held.begin(),
+                         [&](uint64_t hash) { return static_cast<uint8_t>(static_cast<double>(hash) < threshold); });
   if (at_least_one && count >= 2) {
     const auto [lowest, highest] = std::minmax_element(hashes.begin(), hashes.end());
     held[static_cast<size_t>(lowest - hashes.begin())] = 1;

@@ -47,8 +47,7 @@ const std::vector<MaskedToken>& Masker::mask(std::span<int32_t> ids, Random& ran
       std::min(config_.max_predictions_per_seq, std::max<int64_t>(1, std::llrint(std::nearbyint(share))));
   const auto limit = static_cast<size_t>(wanted);
   config_.max_ngram == 1 ? mask_single(ids, limit, random) : mask_spans(ids, limit, random);
-  std::sort(masked_.begin(), masked_.end(),
-            [](const MaskedToken& a, const MaskedToken& b) { return a.position < b.position; });
+  std::ranges::sort(masked_, [](const MaskedToken& a, const MaskedToken& b) { return a.position < b.position; });
   return masked_;
 }
 

@@ -55,7 +55,7 @@ void PackedExamples::add(const SegmentPair& pair, std::span<const MaskedToken> m
     used_ = 0;
   }
   places_.push_back(full_blocks_ << kBlockBits | used_);
-  std::copy(bytes.begin(), bytes.end(), blocks_.back().get() + used_);
+  std::ranges::copy(bytes, blocks_.back().get() + used_);
   used_ += bytes.size();
 }
 

@@ -14,8 +14,7 @@ void TokenizedDocuments::add_sentence(std::span<const int32_t> ids) {
   if (wide_) {
     wide_ids_.insert(wide_ids_.end(), ids.begin(), ids.end());
   } else {
-    std::transform(ids.begin(), ids.end(), std::back_inserter(narrow_ids_),
-                   [](int32_t id) { return static_cast<uint16_t>(id); });
+    std::ranges::transform(ids, std::back_inserter(narrow_ids_), [](int32_t id) { return static_cast<uint16_t>(id); });
   }
   sentence_ends_.push_back(tokens());
 }

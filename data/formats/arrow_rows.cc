@@ -71,7 +71,7 @@ void set_label(int64_t label, PretrainingExample& example) {
 
 /// The number of leading elements that are `first`; the others must be `rest`.
 size_t leading(std::span<const int64_t> values, int64_t first, int64_t rest, const char* name) {
-  const auto end = std::find_if(values.begin(), values.end(), [&](int64_t value) { return value != first; });
+  const auto end = std::ranges::find_if(values, [&](int64_t value) { return value != first; });
   if (!std::all_of(end, values.end(), [&](int64_t value) { return value == rest; }))
     throw DataError(fmt::format("{} is not {}...{} {}...{}", name, first, first, rest, rest));
   return static_cast<size_t>(end - values.begin());

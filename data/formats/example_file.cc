@@ -71,8 +71,8 @@ class ShardFileWriter : public ExampleWriter {
                         .max_seq_length = info.max_seq_length,
                         .vocabulary_checksum = info.vocabulary_checksum,
                         .parameters = info.parameters};
-    const bool stated = std::any_of(info.parameters.begin(), info.parameters.end(),
-                                    [](const auto& parameter) { return parameter.first == kMaxPredictions; });
+    const bool stated =
+        std::ranges::any_of(info.parameters, [](const auto& parameter) { return parameter.first == kMaxPredictions; });
     if (!stated && info.max_predictions_per_seq > 0)
       result.parameters.emplace_back(kMaxPredictions, std::to_string(info.max_predictions_per_seq));
     return result;
@@ -200,7 +200,7 @@ std::vector<std::string> example_files(const std::string& path) {
     if (!extension_of(entry.path().filename().string()).empty()) result.push_back(entry.path().string());
   }
   if (result.empty()) throw InputMissing(path + ": no files of examples in this directory, such as *.shard.");
-  std::sort(result.begin(), result.end());
+  std::ranges::sort(result);
   check_numbered_files(path, result);
   return result;
 }

@@ -14,8 +14,7 @@ constexpr const char* kObjective = "objective";  // the name of the parameter
 /// Keeps the parameters that `other` has with the same value.
 void intersect(std::vector<std::pair<std::string, std::string>>& parameters,
                const std::vector<std::pair<std::string, std::string>>& other) {
-  std::erase_if(parameters,
-                [&](const auto& each) { return std::find(other.begin(), other.end(), each) == other.end(); });
+  std::erase_if(parameters, [&](const auto& each) { return std::ranges::find(other, each) == other.end(); });
 }
 
 std::vector<ExampleFileInfo> infos_of(const std::vector<std::string>& files, const Vocabulary* vocabulary) {

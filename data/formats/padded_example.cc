@@ -40,8 +40,7 @@ void unpad_masks(const PaddedExample& padded, PretrainingExample& example) {
   }
   size_t masks = count;
   if (!weighted) {  // [CLS] is never masked, so position 0 is padding: NVIDIA's loader reads it so, too
-    masks = static_cast<size_t>(std::find(padded.masked_lm_positions.begin(), padded.masked_lm_positions.end(), 0) -
-                                padded.masked_lm_positions.begin());
+    masks = static_cast<size_t>(std::ranges::find(padded.masked_lm_positions, 0) - padded.masked_lm_positions.begin());
     for (size_t i = masks; i < count; ++i) {
       if (padded.masked_lm_positions[i] != 0)
         throw DataError(fmt::format("masked_lm_positions[{}] is {} after a 0, which ends the masks", i,
@@ -76,12 +75,12 @@ void pad(const PretrainingExample& example, int64_t max_seq_length, int64_t max_
   for (auto* column : {&padded.input_ids, &padded.input_mask, &padded.segment_ids}) fill(*column, max_seq_length);
   for (auto* column : {&padded.masked_lm_positions, &padded.masked_lm_ids}) fill(*column, max_predictions);
   fill(padded.masked_lm_weights, max_predictions);
-  std::copy(example.input_ids.begin(), example.input_ids.end(), padded.input_ids.begin());
+  std::ranges::copy(example.input_ids, padded.input_ids.begin());
   std::fill_n(padded.input_mask.begin(), length, 1);
   const auto second = static_cast<size_t>(example.segment_b_start);
   std::fill_n(padded.segment_ids.begin() + example.segment_b_start, length - second, 1);
-  std::copy(example.masked_positions.begin(), example.masked_positions.end(), padded.masked_lm_positions.begin());
-  std::copy(example.masked_ids.begin(), example.masked_ids.end(), padded.masked_lm_ids.begin());
+  std::ranges::copy(example.masked_positions, padded.masked_lm_positions.begin());
+  std::ranges::copy(example.masked_ids, padded.masked_lm_ids.begin());
   std::fill_n(padded.masked_lm_weights.begin(), masks, 1.0F);
   padded.next_sentence_label = example.is_random_next ? 1 : 0;
 }

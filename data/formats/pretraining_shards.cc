@@ -73,8 +73,7 @@ int64_t PretrainingShards::longest_row() const {
 }
 
 bool PretrainingShards::any_pairs() const {
-  return std::any_of(shards_.begin(), shards_.end(),
-                     [](const auto& shard) { return has_pairs(objective_of(shard->manifest())); });
+  return std::ranges::any_of(shards_, [](const auto& shard) { return has_pairs(objective_of(shard->manifest())); });
 }
 
 double PretrainingShards::mean_length() const {

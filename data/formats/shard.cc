@@ -204,7 +204,7 @@ std::vector<std::string> shard_files(const std::string& path) {
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() == ".shard") result.push_back(entry.path().string());
   }
-  std::sort(result.begin(), result.end());
+  std::ranges::sort(result);
   if (result.empty())
     throw InputMissing(path + ": no file *.shard in this directory. Make one with `bert data create`.");
   check_numbered_files(path, result);

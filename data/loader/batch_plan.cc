@@ -54,7 +54,7 @@ struct Bins {
     if (swap_between(static_cast<size_t>(heavy - sums.begin()), static_cast<size_t>(light - sums.begin()))) return true;
     std::vector<size_t> by_sum(sums.size());
     std::iota(by_sum.begin(), by_sum.end(), 0);
-    std::stable_sort(by_sum.begin(), by_sum.end(), [&](size_t a, size_t b) { return sums[a] < sums[b]; });
+    std::ranges::stable_sort(by_sum, [&](size_t a, size_t b) { return sums[a] < sums[b]; });
     for (size_t i = 1; i + 1 < by_sum.size() && tries > 0; ++i, tries -= 2) {
       if (swap_between(by_sum.back(), by_sum[i])) return true;
       if (swap_between(by_sum[by_sum.size() - 1 - i], by_sum.front())) return true;
@@ -69,9 +69,8 @@ struct Bins {
 std::vector<int64_t> heaviest_first(std::span<const int64_t> weights) {
   std::vector<int64_t> items(weights.size());
   std::iota(items.begin(), items.end(), 0);
-  std::stable_sort(items.begin(), items.end(), [&](int64_t a, int64_t b) {
-    return weights[static_cast<size_t>(a)] > weights[static_cast<size_t>(b)];
-  });
+  std::ranges::stable_sort(
+      items, [&](int64_t a, int64_t b) { return weights[static_cast<size_t>(a)] > weights[static_cast<size_t>(b)]; });
   return items;
 }
 
@@ -105,7 +104,7 @@ Packing pack_best_fit(std::span<const int64_t> weights, int64_t capacity, size_t
 }
 
 std::vector<std::vector<int64_t>> with_ascending_items(std::vector<std::vector<int64_t>> bins) {
-  for (std::vector<int64_t>& items : bins) std::sort(items.begin(), items.end());
+  for (std::vector<int64_t>& items : bins) std::ranges::sort(items);
   return bins;
 }
 
@@ -121,7 +120,7 @@ std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, 
     const size_t items = std::min(count, weights.size() - begin);
     lightest_bin_first.resize(items);  // the items of the last round go to the first bins
     std::iota(lightest_bin_first.begin(), lightest_bin_first.end(), 0);
-    std::stable_sort(lightest_bin_first.begin(), lightest_bin_first.end(), [&](int64_t a, int64_t b) {
+    std::ranges::stable_sort(lightest_bin_first, [&](int64_t a, int64_t b) {
       return dealt.sums[static_cast<size_t>(a)] < dealt.sums[static_cast<size_t>(b)];
     });
     for (size_t i = 0; i < items; ++i) {
@@ -145,7 +144,7 @@ std::vector<std::vector<int64_t>> pack(std::span<const int64_t> weights, int64_t
   }
   if (weights.empty()) return {};
   // Best-fit closes a bin only to an item without room, so every bin has this many items at least.
-  const size_t fit = static_cast<size_t>(bins * (capacity / *std::max_element(weights.begin(), weights.end())));
+  const size_t fit = static_cast<size_t>(bins * (capacity / *std::ranges::max_element(weights)));
   int64_t excess = std::reduce(weights.begin(), weights.end()) - bins * capacity;
   while (true) {
     for (; excess > 0 && weights.size() > fit; weights = weights.first(weights.size() - 1)) excess -= weights.back();

@@ -28,7 +28,7 @@ at::Tensor labels_of(const TaskFeatures& features, const std::vector<const TaskS
     at::Tensor labels = make({tokens}, at::kLong);
     auto* label = labels.mutable_data_ptr<int64_t>();
     for (const TaskSequence* sequence : members) {
-      label = std::copy(sequence->token_labels.begin(), sequence->token_labels.end(), label);
+      label = std::ranges::copy(sequence->token_labels, label).out;
     }
     return labels;
   }
@@ -81,8 +81,8 @@ PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, s
     const auto place = static_cast<int64_t>(i);
     const int64_t number = numbers[static_cast<size_t>(place / choices)] * choices + place % choices;
     const auto length = std::ssize(sequence.input_ids);
-    std::copy(sequence.input_ids.begin(), sequence.input_ids.end(), ids + token);
-    std::copy(sequence.token_type_ids.begin(), sequence.token_type_ids.end(), types + token);
+    std::ranges::copy(sequence.input_ids, ids + token);
+    std::ranges::copy(sequence.token_type_ids, types + token);
     for (int64_t position = 0; position < length; ++position) {
       positions[token + position] = position;
       keys[token + position] = dropout_key(number, position);

@@ -61,7 +61,7 @@ void TableReader::find_columns(const std::vector<std::string>& header) {
   width_ = header.size();
   for (size_t i = 0; i < columns_.size(); ++i) {
     if (columns_[i].name.empty()) continue;
-    const auto found = std::find(header.begin(), header.end(), columns_[i].name);
+    const auto found = std::ranges::find(header, columns_[i].name);
     if (found != header.end() && std::find(found + 1, header.end(), columns_[i].name) != header.end())
       throw DataError(fmt::format("{}:1: two columns have the name \"{}\"", path_, columns_[i].name));
     if (found != header.end()) {
@@ -108,7 +108,7 @@ void TableReader::split_commas() {
         const size_t quote = text_.find('"', at_);
         if (quote == std::string_view::npos) fail_row(fmt::format("column {}: a quoted field has no end", count_));
         const std::string_view part = text_.substr(at_, quote - at_);
-        next_line_ += std::count(part.begin(), part.end(), '\n');
+        next_line_ += std::ranges::count(part, '\n');
         field += part;
         at_ = quote + 1;
         if (at_ >= text_.size() || text_[at_] != '"') break;
@@ -157,7 +157,7 @@ bool TableReader::next() {
       return true;
     }
     if (!read_row()) fail_row("the line is blank");
-    const int64_t last = *std::max_element(places_.begin(), places_.end());
+    const int64_t last = *std::ranges::max_element(places_);
     if (static_cast<int64_t>(count_) <= last && options_.skip_short_rows) {
       ++skipped_rows_;
       continue;

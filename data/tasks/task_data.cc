@@ -28,7 +28,7 @@ std::optional<int64_t> integer_of(const std::string& text) {
 /// Sorts labels as integers if all are, else by their bytes.
 void sort_labels(std::vector<std::string>& labels) {
   const bool integers = std::all_of(labels.begin(), labels.end(), integer_of);
-  std::sort(labels.begin(), labels.end(), [&](const std::string& a, const std::string& b) {
+  std::ranges::sort(labels, [&](const std::string& a, const std::string& b) {
     return integers && integer_of(a) != integer_of(b) ? integer_of(a) < integer_of(b) : a < b;
   });
 }
@@ -123,7 +123,7 @@ void find_labels(TaskDefinition& task, const std::string& path, const TaskDataCo
   if (task.labels.empty()) {
     task.labels = own ? labels_in_table(path, config) : tags_in_conll(path);
     for (const std::string& label : more) {
-      if (std::find(task.labels.begin(), task.labels.end(), label) == task.labels.end()) task.labels.push_back(label);
+      if (std::ranges::find(task.labels, label) == task.labels.end()) task.labels.push_back(label);
     }
     sort_labels(task.labels);
   }

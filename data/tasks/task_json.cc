@@ -21,8 +21,7 @@ nlohmann::json parse_task_json(std::string_view text, const std::string& file, i
   } catch (const json::parse_error& error) {
     const std::string_view before = text.substr(0, error.byte == 0 ? 0 : error.byte - 1);
     const size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
-    throw DataError(fmt::format("{}:{}:{}: this is not JSON", file,
-                                first_line + std::count(before.begin(), before.end(), '\n'),
+    throw DataError(fmt::format("{}:{}:{}: this is not JSON", file, first_line + std::ranges::count(before, '\n'),
                                 before.size() - line_start + 1));
   } catch (const json::exception& error) {  // a number that does not fit
     throw DataError(fmt::format("{}:{}: {}", file, first_line, error.what()));

@@ -86,7 +86,7 @@ void for_each_paragraph(std::string_view document, const std::function<void(std:
   std::vector<std::string_view> lines;
   std::string joined;
   const auto end_paragraph = [&] {
-    if (std::any_of(lines.begin(), lines.end(), is_wide)) {
+    if (std::ranges::any_of(lines, is_wide)) {
       for (const std::string_view line : lines) take(line);
     } else if (!lines.empty()) {
       joined.clear();

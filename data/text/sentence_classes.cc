@@ -37,7 +37,7 @@ bool is_one_of(char32_t value, std::string_view ascii) {
 
 template <size_t N>
 bool is_one_of(char32_t value, const std::array<char32_t, N>& values) {
-  return std::find(values.begin(), values.end(), value) != values.end();
+  return std::ranges::find(values, value) != values.end();
 }
 
 std::array<bool, 256> first_bytes_of_signs() {
@@ -177,7 +177,7 @@ size_t language_of(std::string_view text) {
     for (uint32_t rows = found == languages.of_word.end() ? 0 : found->second; rows != 0; rows &= rows - 1)
       ++counts[static_cast<size_t>(std::countr_zero(rows))];
   });
-  const auto best = std::max_element(counts.begin(), counts.end());
+  const auto best = std::ranges::max_element(counts);
   return *best * kRarest < words || *best == 0 ? SIZE_MAX : static_cast<size_t>(best - counts.begin());
 }
 
@@ -365,7 +365,7 @@ size_t Evidence::language() {
     language_ = language_of(document_.substr(0, kEnough));
   } else {
     const auto& all = rules::kLanguages;
-    const auto row = std::find_if(all.begin(), all.end(), [&](const auto& language) { return language.code == code_; });
+    const auto row = std::ranges::find_if(all, [&](const auto& language) { return language.code == code_; });
     language_ = row == all.end() ? kUnknown : static_cast<size_t>(row - all.begin());
   }
   return *language_;

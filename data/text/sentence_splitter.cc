@@ -114,8 +114,8 @@ size_t SentenceScanner::skip_citation(size_t position) const {
   const size_t length = rest.find(']');
   if (length == std::string_view::npos || length == 0) return position;
   const std::string_view content = rest.substr(0, length);
-  const auto letters = std::count_if(content.begin(), content.end(),
-                                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
+  const auto letters =
+      std::ranges::count_if(content, [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
   const bool is_note = content.starts_with("note ") || content == "citation needed";
   return letters <= 2 || is_note ? position + length + 2 : position;
 }
@@ -196,7 +196,7 @@ TerminatorRun SentenceScanner::terminators(size_t position) const {
   const DecodedUtf8 sign = at(position);
   size_t end = position + static_cast<size_t>(sign.bytes);
   const auto& wide = sentence_rules::kWideFullStops;
-  if (std::find(wide.begin(), wide.end(), sign.value) != wide.end()) {
+  if (std::ranges::find(wide, sign.value) != wide.end()) {
     const char32_t next = at(end).value;  // digits and letters, of half and full width
     if (next < 0x80 ? next != U'\0' && !is_space(static_cast<char>(next)) : next >= U'\uff10' && next <= U'\uff5a')
       return {end, false};
@@ -208,8 +208,8 @@ TerminatorRun SentenceScanner::terminators(size_t position) const {
   const size_t signs_end = end;
   while (at(end).bytes > 0 && is_closer(at(end).value)) end += static_cast<size_t>(at(end).bytes);
   const auto& continuations = sentence_rules::kContinuations;
-  const bool continues = std::any_of(continuations.begin(), continuations.end(),
-                                     [&](std::string_view word) { return text_.substr(end).starts_with(word); });
+  const bool continues =
+      std::ranges::any_of(continuations, [&](std::string_view word) { return text_.substr(end).starts_with(word); });
   return {end, end == signs_end || !continues};
 }
 

@@ -52,7 +52,7 @@ void check_is_plain_text(const std::string& name, std::string_view text) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
     throw DataError(name + ": is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8");
   const std::string_view start = text.substr(0, kCheckedForZeros);
-  const auto zeros = static_cast<int64_t>(std::count(start.begin(), start.end(), '\0'));
+  const auto zeros = static_cast<int64_t>(std::ranges::count(start, '\0'));
   if (!is_damaged_text(zeros, static_cast<int64_t>(start.size())))
     throw DataError(fmt::format("{}: is not text: {} of its first {} bytes are 0", name, zeros, start.size()));
 }

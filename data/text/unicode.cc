@@ -16,7 +16,7 @@ struct Range {
 
 template <size_t N>
 bool contains(const std::array<Range, N>& ranges, char32_t value) {
-  return std::any_of(ranges.begin(), ranges.end(), [&](const Range& r) { return r.first <= value && value <= r.last; });
+  return std::ranges::any_of(ranges, [&](const Range& r) { return r.first <= value && value <= r.last; });
 }
 
 // The ranges of _is_chinese_char in Google's tokenization.py.
@@ -62,8 +62,7 @@ bool is_case_ignorable(char32_t value) {
     case UTF8PROC_CATEGORY_SK:
       return true;
     default:
-      return std::find(kIgnorablePunctuation.begin(), kIgnorablePunctuation.end(), value) !=
-             kIgnorablePunctuation.end();
+      return std::ranges::find(kIgnorablePunctuation, value) != kIgnorablePunctuation.end();
   }
 }
 
@@ -295,8 +294,7 @@ Folded FoldTable::fold(char32_t value) const {
 
   std::string utf8;
   for (const SourceCharacter& part : parts) append_utf8(part.value, utf8);
-  const auto punctuation =
-      std::count_if(parts.begin(), parts.end(), [](auto& p) { return is_bert_punctuation(p.value); });
+  const auto punctuation = std::ranges::count_if(parts, [](auto& p) { return is_bert_punctuation(p.value); });
   if (utf8.size() > Folded::kMaxBytes || (punctuation > 0 && parts.size() > 1))
     return {.kind = CharacterKind::kContext};
   Folded folded{.kind = CharacterKind::kLetter,
@@ -307,7 +305,7 @@ Folded FoldTable::fold(char32_t value) const {
   } else if (punctuation > 0) {
     folded.kind = CharacterKind::kPunctuation;
   }
-  std::copy(utf8.begin(), utf8.end(), folded.utf8.begin());
+  std::ranges::copy(utf8, folded.utf8.begin());
   return folded;
 }
 

@@ -70,7 +70,7 @@ void AddedTokenSearch::find_in(const Tokens& tokens, std::string_view text, std:
       continue;
     }
     begin = static_cast<size_t>(match.span.end);
-    const bool wants_word = std::find(single_words_.begin(), single_words_.end(), match.id) != single_words_.end();
+    const bool wants_word = std::ranges::find(single_words_, match.id) != single_words_.end();
     if (!wants_word || is_single_word(text, match.span)) matches.push_back(match);
   }
 }

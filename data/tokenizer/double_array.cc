@@ -10,7 +10,7 @@ class DoubleArray::Builder {
  public:
   Builder(std::vector<std::pair<std::string_view, int32_t>> keys, std::vector<Node>& nodes)
       : keys_(std::move(keys)), nodes_(nodes) {
-    std::stable_sort(keys_.begin(), keys_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::stable_sort(keys_, [](const auto& a, const auto& b) { return a.first < b.first; });
     nodes_.assign(2 * kBytes, Node{});
     std::deque<Range> open{{kRoot, 0, keys_.size(), 0}};
     while (!open.empty()) {
@@ -67,7 +67,7 @@ class DoubleArray::Builder {
         ++taken;
         continue;
       }
-      if (std::all_of(bytes.begin(), bytes.end(), [&](size_t byte) { return free_at(base + byte); })) {
+      if (std::ranges::all_of(bytes, [&](size_t byte) { return free_at(base + byte); })) {
         if (tried > kBytes && taken * 20 > tried * 19)
           first_free_ = at;  // 95 % full up to here: later searches begin here
         return base;

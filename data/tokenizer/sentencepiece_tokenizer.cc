@@ -80,7 +80,7 @@ Vocabulary vocabulary_of(const SentencePieceModel& model, const std::string& nam
   special.unk = model.piece(model.unk_id());
   if (model.pad_id() >= 0) special.pad = model.piece(model.pad_id());
   for (const std::string& token : {special.pad, special.cls, special.sep, special.mask}) {
-    if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
+    if (std::ranges::find(tokens, token) == tokens.end()) tokens.push_back(token);
   }
   return Vocabulary(std::move(tokens), special, name);
 }

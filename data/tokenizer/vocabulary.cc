@@ -25,7 +25,7 @@ std::string joined(const std::vector<std::string>& tokens) {
 Vocabulary::Vocabulary(std::vector<std::string> tokens, const std::string& name, std::vector<AddedToken> added)
     : Vocabulary(std::move(tokens), SpecialTokens{}, name) {
   added_ = std::move(added);
-  std::sort(added_.begin(), added_.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  std::ranges::sort(added_, [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   for (const AddedToken& token : added_) {
     if (token.id < 0 || token.id >= size())
       throw DataError(
@@ -90,8 +90,8 @@ int64_t Vocabulary::base_size() const {
 }
 
 bool Vocabulary::is_special(int64_t id) const {
-  return std::find(special_ids_.begin(), special_ids_.end(), id) != special_ids_.end() ||
-         std::any_of(added_.begin(), added_.end(), [id](const AddedToken& a) { return a.special && a.id == id; });
+  return std::ranges::find(special_ids_, id) != special_ids_.end() ||
+         std::ranges::any_of(added_, [id](const AddedToken& a) { return a.special && a.id == id; });
 }
 
 std::string Vocabulary::hash() const {

@@ -26,7 +26,7 @@ using Count = std::pair<std::string, int64_t>;
 
 /// Most frequent first, then by bytes.
 void sort_by_count(std::vector<Count>& counts) {
-  std::sort(counts.begin(), counts.end(), [](const Count& a, const Count& b) {
+  std::ranges::sort(counts, [](const Count& a, const Count& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });
 }

@@ -78,7 +78,7 @@ std::optional<Variant> variant_at(std::string_view content, size_t position) {
   const size_t colon = rest.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
   const std::string code = ascii_lower(trim(rest.substr(0, colon)));
-  const auto found = std::find(kVariants.begin(), kVariants.end(), code);
+  const auto found = std::ranges::find(kVariants, code);
   if (found == kVariants.end()) return std::nullopt;
   return Variant{static_cast<size_t>(found - kVariants.begin()), position, begin + colon + 1};
 }

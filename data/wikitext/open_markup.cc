@@ -49,7 +49,7 @@ void OpenMarkup::abandon_to(size_t depth) {
 std::optional<size_t> OpenMarkup::innermost(Kind kind, std::initializer_list<Kind> between) const {
   for (size_t i = frames_.size(); i-- > 0;) {
     if (frames_[i].kind == kind) return i;
-    if (std::find(between.begin(), between.end(), frames_[i].kind) == between.end()) break;
+    if (std::ranges::find(between, frames_[i].kind) == between.end()) break;
   }
   return std::nullopt;
 }

@@ -303,7 +303,7 @@ class GapRemover {
       if (!ends_with_opening() && !out_.ends_with(' ')) out_ += sign;
     } else if ((sign == ")" || sign == "）") && !ends_call(in_.substr(0, in_.size() - rest.size()))) {
       close(sign);
-    } else if (std::find(kSeparators.begin(), kSeparators.end(), sign) != kSeparators.end()) {
+    } else if (std::ranges::find(kSeparators, sign) != kSeparators.end()) {
       if (next == ' ' || next == ')' || next == ',' || next == ';' || sign.size() > 1) drop_space();
       if (!ends_with_opening() && separator_at_end() == 0) out_ += sign;
     } else if (sign == ".") {

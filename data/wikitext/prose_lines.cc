@@ -62,7 +62,7 @@ bool begins_with_source(std::string_view entry) {
   while (!entry.empty() && is_space_or_quote(entry.front())) entry.remove_prefix(1);
   constexpr auto kFewestWords = 4;
   const std::string rest = clean_prose(entry);
-  return std::count(rest.begin(), rest.end(), ' ') + 1 < kFewestWords ||
+  return std::ranges::count(rest, ' ') + 1 < kFewestWords ||
          running_words(std::string_view(rest).substr(0, rest.find(' '))) == 0;
 }
 
@@ -118,7 +118,7 @@ class LineReader {
     while (!line.empty() && is_nothing(line.back())) line.remove_suffix(1);
     const bool begins_line = line.empty() || line.front() != kSeparator;
     while (!line.empty() && (line.front() == kSeparator || line.front() == kCitation)) line.remove_prefix(1);
-    if (std::all_of(line.begin(), line.end(), is_nothing)) return end_paragraph();
+    if (std::ranges::all_of(line, is_nothing)) return end_paragraph();
     switch (line.front()) {
       case '=':
         if (line.size() > 2 && line.back() == '=') return heading(line);

@@ -73,12 +73,10 @@ bool ends_sentence(std::string_view prose) {
       closed = true;
     }
   }
-  return std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return prose.ends_with(end); });
+  return std::ranges::any_of(kEnds, [&](std::string_view end) { return prose.ends_with(end); });
 }
 
-size_t count_words(std::string_view prose) {
-  return static_cast<size_t>(std::count(prose.begin(), prose.end(), ' ')) + 1;
-}
+size_t count_words(std::string_view prose) { return static_cast<size_t>(std::ranges::count(prose, ' ')) + 1; }
 
 }  // namespace
 
@@ -109,7 +107,7 @@ bool is_sentence(std::string_view prose, bool strict) {
   constexpr double kRunning = 0.5;
   // Lead bytes of East Asian scripts, which have no spaces.
   const auto ideographs =
-      static_cast<size_t>(std::count_if(prose.begin(), prose.end(), [](char c) { return c >= '\xE3' && c <= '\xE9'; }));
+      static_cast<size_t>(std::ranges::count_if(prose, [](char c) { return c >= '\xE3' && c <= '\xE9'; }));
   const size_t words = count_words(prose);
   const auto runs = [&] { return running_words(prose) >= kRunning; };
   if (ends_sentence(prose)) {
@@ -124,7 +122,7 @@ bool is_sentence(std::string_view prose, bool strict) {
 bool is_fragment(std::string_view prose) {
   constexpr size_t kFewestWords = 3;
   // UTF-8 of U+0800 and above: scripts of Asia.
-  const bool spaced = std::none_of(prose.begin(), prose.end(), [](char c) { return static_cast<uint8_t>(c) >= 0xE0; });
+  const bool spaced = std::ranges::none_of(prose, [](char c) { return static_cast<uint8_t>(c) >= 0xE0; });
   return spaced && count_words(prose) < kFewestWords && !ends_sentence(prose);
 }
 

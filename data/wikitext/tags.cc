@@ -89,7 +89,7 @@ TagKind tag_kind(std::string_view name) {
 bool is_plain_formula(std::string_view formula) {
   constexpr size_t kLongest = 80;
   static constexpr std::string_view kSigns = " +-=<>().,'/*:!";
-  return formula.size() <= kLongest && std::all_of(formula.begin(), formula.end(), [](char c) {
+  return formula.size() <= kLongest && std::ranges::all_of(formula, [](char c) {
            return is_ascii_letter(c) || is_ascii_digit(c) || kSigns.find(c) != std::string_view::npos;
          });
 }

@@ -13,7 +13,7 @@ namespace bert {
 namespace {
 
 bool ends_with_any(std::string_view text, std::initializer_list<std::string_view> ends) {
-  return std::any_of(ends.begin(), ends.end(), [&](auto one) { return text.ends_with(one); });
+  return std::ranges::any_of(ends, [&](auto one) { return text.ends_with(one); });
 }
 
 /// Removes every `piece` from `text`.
@@ -33,7 +33,7 @@ bool is_number(std::string_view text) {
   text.remove_prefix(sign_bytes(text));
   const bool arabic = text.size() > 1 && ((text[0] == '\xD9' && text[1] >= '\xA0' && text[1] <= '\xA9') ||
                                           (text[0] == '\xDB' && text[1] >= '\xB0' && text[1] <= '\xB9'));
-  return arabic || (std::any_of(text.begin(), text.end(), is_ascii_digit) && !has_letter(text));
+  return arabic || (std::ranges::any_of(text, is_ascii_digit) && !has_letter(text));
 }
 
 /// The value of a whole number of at most four digits, or 0.
@@ -149,7 +149,7 @@ bool is_date(std::string_view text) {
     const size_t end = std::min(text.find(' '), text.size());
     std::string token = folded_name(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-    const auto digits = static_cast<size_t>(std::count_if(token.begin(), token.end(), is_ascii_digit));
+    const auto digits = static_cast<size_t>(std::ranges::count_if(token, is_ascii_digit));
     has_year = has_year || digits >= kYearDigits || (digits == 0 && is_number(token));
     for (const std::string_view word : {"年", "月", "日", "년", "월", "일", "tháng", "ngày", "năm"})
       erase_all(token, word);
@@ -216,7 +216,7 @@ std::string as_of(const TemplateCall& call, std::string_view) {
 bool is_language_code(std::string_view text) {
   const std::string_view code = text.substr(0, text.find('-'));
   return (code.size() == 2 || code.size() == 3) &&
-         std::all_of(code.begin(), code.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+         std::ranges::all_of(code, [](char c) { return c >= 'a' && c <= 'z'; });
 }
 
 /// True for names of files, addresses, colours (#fff), properties of Wikidata (P31), and what has no letter.
@@ -231,7 +231,7 @@ bool is_no_prose(std::string_view text) {
 /// True for the sentence of a footnote.
 bool is_whole_sentence(std::string_view text) {
   constexpr auto kFewestSpaces = 3;
-  return (ends_with_any(text, {".", "。", "!", "?"}) && std::count(text.begin(), text.end(), ' ') >= kFewestSpaces) ||
+  return (ends_with_any(text, {".", "。", "!", "?"}) && std::ranges::count(text, ' ') >= kFewestSpaces) ||
          text.ends_with("。");
 }
 
@@ -255,7 +255,7 @@ bool is_date_of_three(const TemplateCall& call) {
 /// The words or the number that an unknown template has as its first parameter.
 std::string words(const TemplateCall& call, std::string_view) {
   const auto& items = call.parameters.unnamed();
-  const bool is_block = std::any_of(items.begin(), items.end(), [](auto item) { return item.find('\n') != kNone; });
+  const bool is_block = std::ranges::any_of(items, [](auto item) { return item.find('\n') != kNone; });
   if (items.empty() || items[0].empty() || is_block) return {};
   const auto get = [&](size_t i) { return i < items.size() ? items[i] : std::string_view(); };
   if (is_number(items[0])) {
@@ -335,8 +335,7 @@ std::string unit_spelling(std::string_view unit) {
     unit.remove_prefix(written.size());
     break;
   }
-  const auto* found =
-      std::find_if(kSpellings.begin(), kSpellings.end(), [&](const auto& entry) { return entry.first == unit; });
+  const auto* found = std::ranges::find_if(kSpellings, [&](const auto& entry) { return entry.first == unit; });
   return factor + std::string(found == kSpellings.end() ? unit : found->second);
 }
 
@@ -361,9 +360,7 @@ std::string converted(const TemplateCall& call, std::string_view) {
   static constexpr std::array<std::string_view, 14> kJoins = {"-",  "–", "and", "and(-)", "or",  "to", "to(-)",
                                                               "by", "x", "×",   "+",      "+/-", "±",  "*"};
   const auto& items = call.parameters.unnamed();
-  const auto is_join = [](std::string_view text) {
-    return std::find(kJoins.begin(), kJoins.end(), text) != kJoins.end();
-  };
+  const auto is_join = [](std::string_view text) { return std::ranges::find(kJoins, text) != kJoins.end(); };
   const auto is_value = [](std::string_view text) {
     return !text.empty() && (is_ascii_digit(text.front()) || text.starts_with("-") || text.starts_with("−"));
   };

@@ -116,7 +116,7 @@ std::optional<std::string> parser_function(std::string_view name, std::span<cons
   static constexpr std::array<std::string_view, 11> kKept = {"lc",          "uc",           "ucfirst",       "lcfirst",
                                                              "formatnum",   "zahlenformat", "formatonúmero", "صيغة رقم",
                                                              "#formatdate", "#dateformat",  "nowrap"};
-  if (std::find(kKept.begin(), kKept.end(), function) != kKept.end()) return std::string(argument);
+  if (std::ranges::find(kKept, function) != kKept.end()) return std::string(argument);
   if (function.starts_with('#')) return std::string();
   return std::nullopt;
 }
@@ -149,7 +149,7 @@ bool is_in_sentence(std::string_view before, std::string_view after) {
   constexpr size_t kFar = 300;  // bytes
   std::string_view line = before.substr(before.size() - std::min(before.size(), kFar));
   line.remove_prefix(line.rfind('\n') + 1);  // npos + 1 is 0
-  const bool has_word = std::any_of(line.begin(), line.end(), [](char c) {
+  const bool has_word = std::ranges::any_of(line, [](char c) {
     return is_ascii_letter(c) || is_ascii_digit(c) ||
            (static_cast<uint8_t>(c) >= 0x80 && c != kSeparator && c != kCitation && c != kProtected);
   });
@@ -189,7 +189,7 @@ std::string_view TemplateParameters::get(std::string_view key) const {
 std::string fill_pattern(std::string_view pattern, const TemplateCall& call) {
   std::string out;
   const bool complete = PatternWriter(call).write(pattern, out);
-  const bool only_signs = std::none_of(out.begin(), out.end(), [](char c) {
+  const bool only_signs = std::ranges::none_of(out, [](char c) {
     return is_ascii_letter(c) || is_ascii_digit(c) || static_cast<uint8_t>(c) >= 0x80 || c == '\'' || c == '"';
   });
   return !complete && only_signs ? std::string() : out;

@@ -27,14 +27,14 @@ inline bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 
 inline std::string ascii_lower(std::string_view text) {
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) { return ascii_lower(c); });
+  std::ranges::transform(lower, lower.begin(), [](char c) { return ascii_lower(c); });
   return lower;
 }
 
 /// True if `text` begins with `lower`, which has no upper case, in any case.
 inline bool starts_with_any_case(std::string_view text, std::string_view lower) {
-  return text.size() >= lower.size() && std::equal(lower.begin(), lower.end(), text.begin(),
-                                                   [](char want, char got) { return want == ascii_lower(got); });
+  return std::ranges::equal(lower, text.substr(0, lower.size()),
+                            [](char want, char got) { return want == ascii_lower(got); });
 }
 
 /// True if a parenthesis is open at the end of `text`, in its last line and not far away.

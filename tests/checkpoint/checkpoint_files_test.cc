@@ -65,7 +65,7 @@ std::vector<int64_t> steps_of(const std::string& run) {
 std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -246,7 +246,7 @@ TEST_CASE("Verifying tells how much is read", "[unit][checkpoint]") {
   std::vector<double> shares;
   verify_checkpoint(checkpoint, [&](double share) { shares.push_back(share); });
   CHECK(shares.size() > 5);
-  CHECK(std::is_sorted(shares.begin(), shares.end()));
+  CHECK(std::ranges::is_sorted(shares));
   CHECK(shares.front() < 0.3);
   CHECK(shares.back() == 1);
 }

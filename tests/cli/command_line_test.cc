@@ -220,7 +220,7 @@ TEST_CASE("bert checkpoint verify and list report each finished checkpoint", "[u
     const CommandResult result = run_command(checkpoint_command, {"checkpoint", action, directory.path("run")});
     CHECK(result.code == kOk);
     CHECK(result.err == "verifying: done\nverifying: done\n");
-    CHECK(std::count(result.out.begin(), result.out.end(), '\n') == 2);
+    CHECK(std::ranges::count(result.out, '\n') == 2);
   }
 }
 

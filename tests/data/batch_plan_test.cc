@@ -27,10 +27,10 @@ std::vector<int64_t> sums(const Bins& bins, const std::vector<int64_t>& weights)
 std::vector<int64_t> sorted_items(const Bins& bins) {
   std::vector<int64_t> all;
   for (const auto& bin : bins) {
-    CHECK(std::is_sorted(bin.begin(), bin.end()));
+    CHECK(std::ranges::is_sorted(bin));
     all.insert(all.end(), bin.begin(), bin.end());
   }
-  std::sort(all.begin(), all.end());
+  std::ranges::sort(all);
   return all;
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("As many items are packed as surely fit, however badly they go togethe
     REQUIRE(static_cast<int64_t>(packed.size()) <= bins);
     const std::vector<int64_t> items = sorted_items(packed);
     for (size_t i = 0; i < items.size(); ++i) REQUIRE(items[i] == static_cast<int64_t>(i));
-    const int64_t heaviest = *std::max_element(weights.begin(), weights.end());
+    const int64_t heaviest = *std::ranges::max_element(weights);
     REQUIRE(static_cast<int64_t>(items.size()) >= std::min<int64_t>(40, bins * (capacity / heaviest)));
     for (const int64_t sum : sums(packed, weights)) REQUIRE((sum > 0 && sum <= capacity));
   }
@@ -139,7 +139,7 @@ TEST_CASE("Every step fills 99 % of its packed micro-batches with the lengths of
         for (int64_t& weight : weights) weight = lengths[random() % lengths.size()];
         const Bins packed = pack(weights, capacity, bins);
         const std::vector<int64_t> filled = sums(packed, weights);
-        REQUIRE(*std::max_element(filled.begin(), filled.end()) <= capacity);
+        REQUIRE(*std::ranges::max_element(filled) <= capacity);
         const int64_t tokens = std::accumulate(filled.begin(), filled.end(), int64_t{0});
         REQUIRE(room - tokens < 2 * 512);  // less than a sequence is missing, or two if the last has no room
         REQUIRE(static_cast<double>(tokens) / static_cast<double>(room) > (sequences == 256 ? 0.985 : 0.99));

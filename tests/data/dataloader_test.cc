@@ -94,7 +94,7 @@ TEST_CASE("Every epoch visits every example once, in another order", "[unit][dat
       order.push_back(index);
     }
     orders.insert(order);
-    std::sort(order.begin(), order.end());
+    std::ranges::sort(order);
     for (int64_t i = 0; i < size; ++i) REQUIRE(order[static_cast<size_t>(i)] == i);
   }
   CHECK(orders.size() == 4);
@@ -152,7 +152,7 @@ TEST_CASE("A step's micro-batches are a function of its sequences, dealt whole t
         for (const PackedBatch& batch : made.micro_batches) {
           const std::vector<int64_t> sequences = sequence_numbers(batch);
           REQUIRE(static_cast<int64_t>(sequences.size()) == micro);
-          REQUIRE(std::is_sorted(sequences.begin(), sequences.end()));
+          REQUIRE(std::ranges::is_sorted(sequences));
           REQUIRE(result.emplace(sequences.front(), sequences).second);
         }
         Sequences checked;
@@ -397,7 +397,7 @@ TEST_CASE("Ranks agree on what replaces damaged rows, and count the same", "[uni
   const std::vector<int64_t> damaged_examples = {3, 4, 9, 10, 29};
   ExampleOrder order({{.name = "", .examples = 30, .weight = 1}}, 9, /*shuffle=*/true);
   const auto is_damaged = [&](int64_t number) {
-    return std::find(damaged_examples.begin(), damaged_examples.end(), order(number).example) != damaged_examples.end();
+    return std::ranges::find(damaged_examples, order(number).example) != damaged_examples.end();
   };
   const auto damaged_shards = std::make_shared<PretrainingShards>(std::vector{directory.path()});
   for (const int64_t tokens : {0, 64}) {

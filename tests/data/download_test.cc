@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -79,7 +80,7 @@ struct Client {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
       names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
     return names;
   }
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -75,7 +76,7 @@ TEST_CASE("Documents are dealt evenly, by a permutation that depends on the seed
       targets.insert(targets.end(), part.begin(), part.end());
     }
     const auto &bytes = dealer.text_bytes(), &documents = dealer.documents();
-    const auto largest = *std::max_element(sizes.begin(), sizes.end());
+    const auto largest = *std::ranges::max_element(sizes);
     const auto [least, most] = std::minmax_element(bytes.begin(), bytes.begin() + 7);
     CHECK(*most - *least <= largest);
     CHECK(std::abs(bytes[7] - bytes[8]) <= largest);

@@ -259,7 +259,7 @@ TEST_CASE("two excerpts of the English Wikipedia give prose without markup", "[u
         const size_t end = text.find('\n', at);
         const std::string line = text.substr(at, end - at);
         ++lines;
-        words += static_cast<size_t>(std::count(line.begin(), line.end(), ' ')) + 1;
+        words += static_cast<size_t>(std::ranges::count(line, ' ')) + 1;
         bool clean = true;
         for (const char* sign : kResidue) clean = clean && line.find(sign) == std::string::npos;
         bad += !clean || std::string_view(" |!*#:").find(line.front()) != std::string_view::npos;

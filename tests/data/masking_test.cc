@@ -47,8 +47,7 @@ TEST_CASE("Masked tokens keep to their number, and their ids restore the sequenc
         CHECK(static_cast<int64_t>(masked.size()) <= budget);
         if (!whole_words)
           CHECK(static_cast<int64_t>(masked.size()) ==
-                std::min<int64_t>(
-                    budget, static_cast<int64_t>(before.size()) - std::count(before.begin(), before.end(), 3) - 1));
+                std::min<int64_t>(budget, static_cast<int64_t>(before.size()) - std::ranges::count(before, 3) - 1));
         for (size_t i = 0; i < masked.size(); ++i) {
           if (i > 0) REQUIRE(masked[i].position > masked[i - 1].position);
           const auto position = static_cast<size_t>(masked[i].position);
@@ -59,8 +58,8 @@ TEST_CASE("Masked tokens keep to their number, and their ids restore the sequenc
         REQUIRE(after == before);
         if (!whole_words) continue;
         const auto is_masked = [&](size_t position) {
-          return std::any_of(masked.begin(), masked.end(),
-                             [&](const MaskedToken& token) { return static_cast<size_t>(token.position) == position; });
+          return std::ranges::any_of(
+              masked, [&](const MaskedToken& token) { return static_cast<size_t>(token.position) == position; });
         };
         for (size_t i = 1; i < before.size(); ++i) {
           if (before[i] == kPiece) REQUIRE(is_masked(i) == is_masked(i - 1));

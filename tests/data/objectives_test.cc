@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -119,8 +120,8 @@ TEST_CASE("The order of sentences: neighbours, swapped in half of the examples",
       .max_seq_length = 1000, .dupe_factor = 5, .short_seq_prob = 0, .objective = Objective::kSop};
   int64_t lone = 0;
   const auto examples = make(documents, config, 70000, &lone);
-  const auto one_token = std::count_if(lengths.begin(), lengths.end(),
-                                       [](const auto& document) { return document == std::vector<int>{1}; });
+  const auto one_token =
+      std::ranges::count_if(lengths, [](const auto& document) { return document == std::vector<int>{1}; });
   CHECK(lone == 5 * one_token);
   CHECK(static_cast<int64_t>(examples.size()) == 5 * (200 - one_token));  // documents fit in one example
   int64_t swapped = 0;
@@ -143,7 +144,7 @@ TEST_CASE("Examples without stored masks have the tokens of the text", "[unit][o
         .max_seq_length = 64, .dupe_factor = 1, .objective = objective, .masking = StoredMasks::kNone};
     for (const PretrainingExample& example : make(documents, config)) {
       REQUIRE(example.masked_ids.empty());
-      REQUIRE(std::count(example.input_ids.begin(), example.input_ids.end(), 4) == 0);
+      REQUIRE(std::ranges::count(example.input_ids, 4) == 0);
     }
   }
 }
@@ -164,7 +165,7 @@ TEST_CASE("Packed examples keep wide ids, long segments and every kind of mask",
     REQUIRE(ids.size() == 65002);
     for (size_t i = 2; i + 1 < ids.size(); ++i) REQUIRE(ids[i] == ids[i - 1] + 1);
     CHECK(example.masked_ids.size() == 58502);
-    CHECK(*std::max_element(example.input_ids.begin(), example.input_ids.end()) > 131000);
+    CHECK(*std::ranges::max_element(example.input_ids) > 131000);
   }
 }
 

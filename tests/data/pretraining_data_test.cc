@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -197,7 +198,7 @@ TEST_CASE("Reading counts, and does not depend on the number of threads", "[unit
 
 TEST_CASE("held_out takes the same documents for the same seed, and numbers go on over chunks", "[unit][pretraining]") {
   const auto held = held_out(0, 2000, 0.05, 7, true);
-  const auto count = std::count(held.begin(), held.end(), 1);
+  const auto count = std::ranges::count(held, 1);
   CHECK(count > 60);  // binomial: 100 with a standard deviation of 10
   CHECK(count < 140);
   CHECK(held_out(0, 2000, 0.05, 7, true) == held);

@@ -210,11 +210,11 @@ Statistic is_short(const PretrainingDataConfig& config) {
 }
 
 int64_t count_random(const std::vector<PretrainingExample>& examples) {
-  return std::count_if(examples.begin(), examples.end(), [](const auto& e) { return e.is_random_next; });
+  return std::ranges::count_if(examples, [](const auto& e) { return e.is_random_next; });
 }
 
 int64_t count_short(const std::vector<PretrainingExample>& examples, const PretrainingDataConfig& config) {
-  return std::count_if(examples.begin(), examples.end(), [&](const auto& e) {
+  return std::ranges::count_if(examples, [&](const auto& e) {
     return !e.is_random_next && static_cast<int64_t>(e.input_ids.size()) < config.max_seq_length;
   });
 }
@@ -261,8 +261,7 @@ TEST_CASE("Statistics of examples from made-up text are those of BERT's recipe",
     config.objective = Objective::kSop;
     const auto examples = create_examples(documents, tokenizer, config);
     check_masks(count(examples, tokenizer, config), tokenizer.vocabulary().size());
-    const auto swapped =
-        std::count_if(examples.begin(), examples.end(), [](const auto& e) { return e.is_random_next; });
+    const auto swapped = std::ranges::count_if(examples, [](const auto& e) { return e.is_random_next; });
     CHECK(is_binomial(swapped, static_cast<int64_t>(examples.size()), 0.5));
   }
   SECTION("the share of documents with a shorter target") {
@@ -278,8 +277,7 @@ TEST_CASE("Statistics of examples from made-up text are those of BERT's recipe",
     REQUIRE(longest.size() == named.size());
     // The shorter target is one of 2 .. 61. With a target of up to 56, chunks have up to 60 tokens, with a longer
     // one 65.
-    const auto short_documents =
-        std::count_if(longest.begin(), longest.end(), [](const auto& l) { return l.second < 64; });
+    const auto short_documents = std::ranges::count_if(longest, [](const auto& l) { return l.second < 64; });
     CHECK(is_binomial(short_documents, kDocuments, config.short_seq_prob * 55 / 60));
     CHECK_FALSE(is_binomial(short_documents, kDocuments, 2 * config.short_seq_prob * 55 / 60));
   }

@@ -107,7 +107,7 @@ TEST_CASE("Each source has epochs of its own", "[unit]") {
     for (size_t epoch = 0; epoch + size <= examples[source].size(); epoch += size) {
       std::vector<int64_t> sorted(examples[source].begin() + static_cast<std::ptrdiff_t>(epoch),
                                   examples[source].begin() + static_cast<std::ptrdiff_t>(epoch + size));
-      std::sort(sorted.begin(), sorted.end());
+      std::ranges::sort(sorted);
       for (size_t i = 0; i < size; ++i) REQUIRE(sorted[i] == static_cast<int64_t>(begin + i));
     }
   }

@@ -1,5 +1,6 @@
 #include "data/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -252,7 +253,7 @@ TEST_CASE("A double array finds its keys and nothing else", "[unit]") {
     for (char& byte : key) byte = static_cast<char>(random() % 5 == 0 ? random() % 256 : 'a' + random() % 4);
     keys.push_back(key);
   }
-  std::sort(keys.begin(), keys.end());
+  std::ranges::sort(keys);
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   std::vector<std::pair<std::string_view, int32_t>> even;
   for (size_t i = 0; i < keys.size(); i += 2) even.emplace_back(keys[i], static_cast<int32_t>(i));

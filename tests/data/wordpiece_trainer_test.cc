@@ -25,7 +25,7 @@ std::vector<std::string> train(const WordPieceTrainerConfig& config, std::string
 }
 
 bool has(const std::vector<std::string>& tokens, const std::string& token) {
-  return std::count(tokens.begin(), tokens.end(), token) == 1;
+  return std::ranges::count(tokens, token) == 1;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Verdicts of monitors whose ranks are threads: examiners that die, waits for ranks, and works that are late.
 #include "app/distributed/collective_monitor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <map>
@@ -82,7 +83,7 @@ TEST_CASE("The keys that are there are read, wherever others are absent", "[dist
     for (int rank = 0; rank < 10; ++rank) {
       keys[rank] = "key of " + std::to_string(absent.size() * 100) + std::to_string(absent.empty() ? 0 : absent[0]) +
                    std::to_string(rank);
-      if (std::find(absent.begin(), absent.end(), rank) != absent.end()) {
+      if (std::ranges::find(absent, rank) != absent.end()) {
         missing[rank] = keys[rank];
       } else {
         store->set(keys[rank], values[rank] = "value of " + std::to_string(rank));

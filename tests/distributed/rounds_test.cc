@@ -170,10 +170,9 @@ std::string torture(const std::function<StorePtr()>& connect, const Torture& pla
   for (const Wave& wave : waves) {
     for (const auto& process : wave) {
       if (process->round > 0) rounds[process->round].push_back(process.get());
-      const bool undisturbed =
-          process->wave == (plan.overlap ? plan.waves : plan.waves - 1) ||
-          (!plan.overlap && std::none_of(wave.begin(), wave.end(), [](const auto& p) { return p->killed; }) &&
-           static_cast<int>(wave.size()) == process->size);
+      const bool undisturbed = process->wave == (plan.overlap ? plan.waves : plan.waves - 1) ||
+                               (!plan.overlap && std::ranges::none_of(wave, [](const auto& p) { return p->killed; }) &&
+                                static_cast<int>(wave.size()) == process->size);
       if (undisturbed && process->round == 0)
         wrong += fmt::format("\nwave {} rank {} of {} has not joined: {}", process->wave, process->rank, process->size,
                              process->error);

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -217,8 +218,7 @@ TEST_CASE("Taps change neither the output nor the gradients, with layers that ru
     return gradients;
   };
   const auto same = [](const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const Tensor& x, const Tensor& y) { return x.equal(y); });
+    return std::ranges::equal(a, b, [](const Tensor& x, const Tensor& y) { return x.equal(y); });
   };
   const std::vector<Tensor> plain = gradients_of(false, false, false), inner = gradients_of(true, false, true);
   CHECK(same(plain, gradients_of(true, false, false)));

@@ -244,7 +244,7 @@ TEST_CASE("of ranks that are dead when bertrun looks, the culprit comes back", "
     const std::vector<pid_t> children = children_of(launcher.pid());
     launcher.signal(SIGSTOP);
     std::ofstream(directory.path("go")).flush();
-    REQUIRE(eventually([&] { return std::count_if(children.begin(), children.end(), alive) == 1; }));
+    REQUIRE(eventually([&] { return std::ranges::count_if(children, alive) == 1; }));
     launcher.signal(SIGCONT);
     CHECK(launcher.wait() == row.code);
   }

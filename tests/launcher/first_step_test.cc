@@ -52,8 +52,8 @@ TEST_CASE("the first step of four ranks and that of one process", "[slow]") {
     config.run_directory = directory.path("together" + std::to_string(repeat));
     together.push_back(seconds_to_first_step(config, kRanks));
   }
-  std::sort(alone.begin(), alone.end());
-  std::sort(together.begin(), together.end());
+  std::ranges::sort(alone);
+  std::ranges::sort(together);
   WARN("first step after " << alone[1] << " s (" << alone[0] << " to " << alone[2] << "), of " << kRanks
                            << " ranks after " << together[1] << " s (" << together[0] << " to " << together[2]
                            << "): " << together[1] - alone[1] << " s later");

@@ -297,8 +297,7 @@ TEST_CASE("training goes on unchanged among clients that replay, send garbage, s
   const auto counted = [&](const std::string& reason) {
     return turned_away(host->err(), reason) >= (reason.starts_with("not admitted") ? 1 : kSome);
   };
-  for (int i = 0; i < 4; ++i)
-    eventually([&] { return std::all_of(reasons.begin(), reasons.end(), counted) || host->ended(); });
+  for (int i = 0; i < 4; ++i) eventually([&] { return std::ranges::all_of(reasons, counted) || host->ended(); });
   for (const std::string& reason : reasons) {
     CAPTURE(reason, host->err());
     CHECK(counted(reason));

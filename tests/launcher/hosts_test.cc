@@ -38,7 +38,7 @@ TEST_CASE("four hosts of two ranks form a job; the network sees one port on one 
   for (const char* of_host_0 : {"0 0 0 127.0.0.1 10.77.0.1", "1 0 1 127.0.0.1 10.77.0.1"})
     CHECK(told.contains(of_host_0));
   for (int rank = 0; rank < 8; ++rank) {
-    CHECK(std::count_if(told.begin(), told.end(), [&](const std::string& line) {
+    CHECK(std::ranges::count_if(told, [&](const std::string& line) {
             return line.starts_with(fmt::format("{} {} {} 127.0.0.1 10.77.0.", rank, rank / 2, rank % 2));
           }) == 1);
   }
@@ -218,7 +218,7 @@ TEST_CASE("a link that goes down in training ends it on every host, with the nam
     for (bool all = false; !all; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
       all = true;
       for (size_t host = 0; host < 4; ++host) {
-        note(ranks_gone[host], std::none_of(ranks[host].begin(), ranks[host].end(), alive));
+        note(ranks_gone[host], std::ranges::none_of(ranks[host], alive));
         all = note(launcher_gone[host], agents[host]->ended()) && all;
       }
     }

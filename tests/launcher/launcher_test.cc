@@ -228,7 +228,7 @@ TEST_CASE("ranks, and what they have started, do not outlive a bertrun that is k
   for (const pid_t pid : pids) CHECK(alive(pid));
   launcher.signal(SIGKILL);
   launcher.wait();
-  CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
+  CHECK(eventually([&] { return std::ranges::none_of(pids, alive); }));
 }
 
 TEST_CASE("without log files, and when the guard has died once, nobody outlives a bertrun either", "[unit]") {
@@ -254,7 +254,7 @@ TEST_CASE("without log files, and when the guard has died once, nobody outlives 
   CHECK(launcher.err().find("note: the guard process " + std::to_string(first) + " has died") != std::string::npos);
   launcher.signal(SIGKILL);
   launcher.wait();
-  CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
+  CHECK(eventually([&] { return std::ranges::none_of(pids, alive); }));
 }
 
 TEST_CASE("a bertrun under a bertrun goes with it, with all that it has started", "[unit]") {
@@ -271,7 +271,7 @@ TEST_CASE("a bertrun under a bertrun goes with it, with all that it has started"
   CHECK(inner.starts_with(outer.substr(0, outer.size() - 1) + "/"));
   launcher.signal(SIGKILL);
   launcher.wait();
-  CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
+  CHECK(eventually([&] { return std::ranges::none_of(pids, alive); }));
 }
 
 TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
@@ -291,7 +291,7 @@ TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
     with_ranks += pids.empty() ? 0 : 1;
     CAPTURE(i);
     const auto killed = Clock::now();
-    CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
+    CHECK(eventually([&] { return std::ranges::none_of(pids, alive); }));
     longest = std::max(longest, std::chrono::duration<double>(Clock::now() - killed).count() + 0.2);
   }
   WARN("nobody is left after " << longest << " s");
@@ -322,12 +322,12 @@ TEST_CASE("100 deaths of a rank: the others are gone within a second, the dead o
     const int number = signals[i % 3];
     const auto start = Clock::now();
     kill(pids[static_cast<size_t>(i % 4)], number);
-    while (!std::none_of(pids.begin(), pids.end(), alive)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (!std::ranges::none_of(pids, alive)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     CHECK(launcher.wait() == 128 + number);
     CHECK(launcher.err().find(fmt::format("rank {} (local rank {}, ", i % 4, i % 4)) != std::string::npos);
   }
-  std::sort(seconds.begin(), seconds.end());
+  std::ranges::sort(seconds);
   WARN("gone after " << seconds[50] << " s (median), " << seconds[98] << " s (99 of 100)");
   CHECK(seconds[98] <= 1);
 }

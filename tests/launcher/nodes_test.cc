@@ -273,7 +273,7 @@ TEST_CASE("a second signal ends a host that waits for another node", "[unit][dis
   second.signal(SIGSTOP);
   first.signal(SIGTERM);
   const std::vector<pid_t> pids = pids_in(place.path("pids"));
-  REQUIRE(eventually([&] { return std::any_of(pids.begin(), pids.end(), [](pid_t pid) { return !alive(pid); }); }));
+  REQUIRE(eventually([&] { return std::ranges::any_of(pids, [](pid_t pid) { return !alive(pid); }); }));
   CHECK_FALSE(first.ended());
   wait_for_another_wish();
   first.signal(SIGTERM);
@@ -291,7 +291,7 @@ TEST_CASE("the end of the host ends the others", "[unit][distributed]") {
   first.signal(SIGKILL);
   CHECK(second.wait() == kPeerFailure);
   CHECK(second.err().find("lost the host of the job") != std::string::npos);
-  CHECK(eventually([&] { return std::none_of(pids.begin(), pids.end(), alive); }));
+  CHECK(eventually([&] { return std::ranges::none_of(pids, alive); }));
 }
 
 TEST_CASE("an agent that stops answering is noticed", "[unit][distributed]") {

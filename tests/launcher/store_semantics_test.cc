@@ -89,7 +89,7 @@ std::vector<std::string> listed(std::string_view answer) {
     answer.remove_prefix(size);
   }
   CHECK(answer.empty());
-  std::sort(keys.begin(), keys.end());
+  std::ranges::sort(keys);
   return keys;
 }
 

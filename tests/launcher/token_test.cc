@@ -255,8 +255,8 @@ TEST_CASE("a stranger's directories in /tmp do not keep agents from sharing a to
   }
   std::ofstream(go) << "";
   const auto have_it = [&] {
-    return std::count_if(agents.begin(), agents.end(),
-                         [&](const Child& agent) { return exists(home.path(std::to_string(agent.pid()))); });
+    return std::ranges::count_if(agents,
+                                 [&](const Child& agent) { return exists(home.path(std::to_string(agent.pid()))); });
   };
   for (int i = 0; i < 1000 && have_it() < 8; ++i) usleep(10'000);
   std::ofstream(leave) << "";

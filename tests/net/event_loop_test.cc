@@ -103,7 +103,7 @@ TEST_CASE("a loop gives each of many ready descriptors its turn", "[unit]") {
     loop.watch(pipes[i].out.get(), POLLIN, [&calls, i](short) { ++calls[i]; });
   }
   for (int turn = 0; turn < 6; ++turn) loop.run_once();
-  CHECK(*std::min_element(calls.begin(), calls.end()) >= 1);
+  CHECK(*std::ranges::min_element(calls) >= 1);
   for (const Pipe& pipe : pipes) loop.unwatch(pipe.out.get());
 }
 

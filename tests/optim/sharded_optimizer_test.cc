@@ -148,7 +148,7 @@ TEST_CASE("A plan gives the largest share of a sharded state the memory that its
     const std::vector<int> owners = assign_owners(parameters, ranks);
     std::vector<int64_t> owned(static_cast<size_t>(ranks));
     for (size_t i = 0; i < owners.size(); ++i) owned[static_cast<size_t>(owners[i])] += sizes[i];
-    const auto most = static_cast<double>(*std::max_element(owned.begin(), owned.end()));
+    const auto most = static_cast<double>(*std::ranges::max_element(owned));
     CHECK(plan_memory(config, sizes, {.tokens = 128, .masked = 20}, ranks).optimizer ==
           testing::Approx(8 * most));  // two fp32 moments
   }

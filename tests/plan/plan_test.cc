@@ -30,12 +30,11 @@ using bert::testing::run_command;
 namespace {
 
 const GpuModel& gpu(const std::string& name) {
-  return *std::find_if(gpu_models().begin(), gpu_models().end(), [&](const GpuModel& g) { return name == g.name; });
+  return *std::ranges::find_if(gpu_models(), [&](const GpuModel& g) { return name == g.name; });
 }
 
 const NetworkPort& port(const std::string& name) {
-  return *std::find_if(network_ports().begin(), network_ports().end(),
-                       [&](const NetworkPort& p) { return name == p.name; });
+  return *std::ranges::find_if(network_ports(), [&](const NetworkPort& p) { return name == p.name; });
 }
 
 BertConfig bert_large() {
@@ -77,7 +76,7 @@ std::vector<Row> rows_of(const nlohmann::json& series) {
 }
 
 double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
@@ -247,7 +246,7 @@ TEST_CASE("Half of the published multi-node rows predict the other half", "[unit
   constexpr int64_t kAll = 1 << 20, kFew = 4;
   const std::vector<double> errors = errors_on_held_out_rows(1, kAll, /*print=*/true);
   fmt::print("{} rows: median error {:.1f} %, largest {:.1f} %\n", errors.size(), 100 * median(errors),
-             100 * *std::max_element(errors.begin(), errors.end()));
+             100 * *std::ranges::max_element(errors));
   CHECK(errors.size() == 56);
   CHECK(median(errors) <= 0.15);
   // In steps with few micro-batches communication counts: without it, or with a hundred times as much, predictions are

@@ -49,8 +49,7 @@ TEST_CASE("A line of progress fits the terminal, and always has the step and the
                             .tokens_per_second = 7890,
                             .mfu = 0.123};
   const auto columns_of = [](const std::string& line) {  // the number of code points; each takes one column here
-    return std::count_if(line.begin(), line.end(),
-                         [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+    return std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   };
   const std::string wide = progress_line(metrics, 0.5, 90, 200);
   CHECK(wide ==
@@ -133,8 +132,7 @@ TEST_CASE("A bar that a terminal wraps, because it is narrower now, leaves nothi
   const size_t erased = seen.find("\033[");
   REQUIRE(erased != std::string::npos);
   const auto columns_of = [](std::string_view line) {
-    return std::count_if(line.begin(), line.end(),
-                         [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+    return std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   };
   const int64_t columns = columns_of(std::string_view(seen).substr(0, erased));
   REQUIRE(columns > 2 * kNarrow);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -109,14 +110,14 @@ TEST_CASE("Long curves keep their extremes and their ends", "[unit][report]") {
   const std::vector<size_t> places = places_to_draw(columns, "loss", 20);
   CHECK(places.size() <= 21);
   for (const size_t place : {size_t{500}, size_t{700}, size_t{999}})
-    CHECK(std::find(places.begin(), places.end(), place) != places.end());
-  CHECK(std::is_sorted(places.begin(), places.end()));
+    CHECK(std::ranges::find(places, place) != places.end());
+  CHECK(std::ranges::is_sorted(places));
   columns.values["loss"][0] = columns.values["loss"][600] = NAN;  // the first of their parts
   columns.values["loss"][650] = 20;
   const std::vector<size_t> beside_nan = places_to_draw(columns, "loss", 20);
   for (const size_t place : {size_t{500}, size_t{650}, size_t{700}})
-    CHECK(std::find(beside_nan.begin(), beside_nan.end(), place) != beside_nan.end());
-  CHECK(std::find(beside_nan.begin(), beside_nan.end(), size_t{0}) == beside_nan.end());
+    CHECK(std::ranges::find(beside_nan, place) != beside_nan.end());
+  CHECK(std::ranges::find(beside_nan, size_t{0}) == beside_nan.end());
   CHECK(evenly(5, 10) == std::vector<size_t>{0, 1, 2, 3, 4});
   CHECK(evenly(11, 3) == std::vector<size_t>{0, 5, 10});
   CHECK(evenly(8, 3) == std::vector<size_t>{0, 3, 7});

@@ -159,7 +159,7 @@ class HttpServer {
     for (size_t at = text.find("\r\n") + 2; text.compare(at, 2, "\r\n") != 0; at = text.find("\r\n", at) + 2) {
       const size_t colon = text.find(": ", at);
       std::string name = text.substr(at, colon - at);
-      std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+      std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
       question.headers[name] = text.substr(colon + 2, text.find("\r\n", at) - colon - 2);
     }
     return question;

@@ -61,8 +61,8 @@ inline MaskCounts count(const std::vector<PretrainingExample>& examples, const T
     REQUIRE(length <= config.max_seq_length);
     REQUIRE((b > 2 && b < ids.size() - 1));
     REQUIRE((example.input_ids.front() == cls && example.input_ids.back() == sep && example.input_ids[b - 1] == sep));
-    REQUIRE(std::count(ids.begin(), ids.end(), sep) == 2);
-    REQUIRE(std::count(ids.begin(), ids.end(), cls) == 1);
+    REQUIRE(std::ranges::count(ids, sep) == 2);
+    REQUIRE(std::ranges::count(ids, cls) == 1);
     // The number of predictions. Source: create_masked_lm_predictions in Google's create_pretraining_data.py.
     const int64_t wanted = std::max<int64_t>(1, python_round(static_cast<double>(length) * config.masked_lm_prob));
     REQUIRE(static_cast<int64_t>(example.masked_ids.size()) ==

@@ -80,7 +80,7 @@ inline Array pairwise(const Array& a, const Array& b, const std::function<double
 }
 
 inline Array each(Array x, const std::function<double(double)>& f) {
-  std::transform(x.values.begin(), x.values.end(), x.values.begin(), f);
+  std::ranges::transform(x.values, x.values.begin(), f);
   return x;
 }
 
@@ -143,7 +143,7 @@ inline Array reshape(const Array& x, const Array& to) {
   Array result{{}, x.values};
   for (size_t i = 0; i < to.values.size(); ++i)
     result.shape.push_back(to.values[i] == 0 ? x.shape[i] : static_cast<int64_t>(to.values[i]));
-  const auto open = std::find(result.shape.begin(), result.shape.end(), -1);
+  const auto open = std::ranges::find(result.shape, -1);
   if (open != result.shape.end()) *open = static_cast<int64_t>(x.values.size()) / -elements(result.shape);
   if (elements(result.shape) != static_cast<int64_t>(x.values.size())) throw std::logic_error("Reshape does not fit");
   return result;

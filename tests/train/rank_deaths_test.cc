@@ -54,9 +54,9 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
     std::vector<pid_t> pids;
     while (pids.size() < kThreeRanks && !launcher.ended()) pids = children_named("bert", launcher.pid());
     REQUIRE(pids.size() == kThreeRanks);
-    while (std::all_of(pids.begin(), pids.end(), alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (std::ranges::all_of(pids, alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const auto death = Clock::now();
-    while (std::any_of(pids.begin(), pids.end(), alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (std::ranges::any_of(pids, alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const double took = std::chrono::duration<double>(Clock::now() - death).count();
     seconds[phase].push_back(took);
     all.push_back(took);
@@ -65,10 +65,10 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
     CHECK_THAT(launcher.err(), Contains("(SIGKILL), in phase " + (chief_only ? "checkpoint" : phase)));
   }
   for (auto& [phase, values] : seconds) {
-    std::sort(values.begin(), values.end());
+    std::ranges::sort(values);
     WARN(phase << ": " << values[values.size() / 2] << " s (median), " << values.back() << " s (longest)");
   }
-  std::sort(all.begin(), all.end());
+  std::ranges::sort(all);
   CHECK(all[98] <= 1);
   // The run directory of the dead ranks can be resumed.
   config.stop_at_step = 100;
@@ -173,7 +173,7 @@ TEST_CASE("A rank that is stopped ends the job a second after the timeout at mos
     CHECK(seconds >= 3.9);
     CHECK(seconds <= 5);
     CHECK(launcher.err().find("rank " + std::to_string(stopped) + " does not respond") != std::string::npos);
-    CHECK(std::none_of(pids.begin(), pids.end(), alive));
+    CHECK(std::ranges::none_of(pids, alive));
   }
 }
 

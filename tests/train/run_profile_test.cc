@@ -83,8 +83,8 @@ TEST_CASE("A profile has the phases and operators of its steps, and changes no b
     shares += operators[i].at("share").get<double>();
   }
   CHECK(shares <= 1 + 1e-9);
-  CHECK(std::any_of(operators.begin(), operators.end(),
-                    [](const Json& row) { return row.at("name").get<std::string>().starts_with("bert::"); }));
+  CHECK(std::ranges::any_of(operators,
+                            [](const Json& row) { return row.at("name").get<std::string>().starts_with("bert::"); }));
   CHECK(profile.at("limits").at("gemm_tflops").get<double>() > 0);
   CHECK(profile.at("limits").at("copy_gb_per_second").get<double>() > 0);
   CHECK_THAT(read_file(profiled.run_directory + "/run.log"), Contains("steps 3 to 5: "));

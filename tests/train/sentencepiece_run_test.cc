@@ -61,7 +61,7 @@ TEST_CASE("A run with a SentencePiece model goes from text to masked words", "[u
   REQUIRE(tokens.size() > 6);
   CHECK(std::vector<std::string>(tokens.begin(), tokens.begin() + 5) ==
         std::vector<std::string>{"[CLS]", "\u2581He", "ll", "o", "[MASK]"});
-  CHECK(std::count(tokens.begin(), tokens.end(), "[MASK]") == 2);
+  CHECK(std::ranges::count(tokens, "[MASK]") == 2);
   const MaskFilling a = from_checkpoint.fill_mask(sentence, 1008), b = from_export.fill_mask(sentence, 3);
   REQUIRE(a.masks.size() == 2);
   REQUIRE(b.masks.size() == 2);

@@ -400,7 +400,7 @@ TEST_CASE("A run whose console nobody reads goes on, and ends as it would", "[un
   close(console[0]);
   CHECK(result_of(pid) == kOk);
   const std::string metrics = read_file(config.run_directory + "/metrics.jsonl");
-  CHECK(std::count(metrics.begin(), metrics.end(), '\n') == 12);
+  CHECK(std::ranges::count(metrics, '\n') == 12);
   CHECK(list_checkpoints(config.run_directory).back().step == 12);
   CHECK(std::filesystem::exists(config.run_directory + "/summary.json"));
 }

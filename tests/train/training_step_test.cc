@@ -74,8 +74,7 @@ class Calls {
   static bool is_ours(const at::RecordFunction& call) { return std::string_view(call.name()).starts_with("bert::"); }
   static std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& call) {
     State& now = state();
-    if ((now.depth == 0 || now.inside_ours) &&
-        std::find(now.watched.begin(), now.watched.end(), call.name()) != now.watched.end())
+    if ((now.depth == 0 || now.inside_ours) && std::ranges::find(now.watched, call.name()) != now.watched.end())
       now.found.emplace_back(call.name());
     if (is_ours(call)) {
       ++now.depth;
@@ -179,7 +178,7 @@ TEST_CASE("A step's arithmetic is that of our operators", "[unit][training_step]
             "aten::dropout", "aten::softmax", "aten::_softmax_backward_data", "aten::cross_entropy_loss",
             "aten::nll_loss_backward", "aten::embedding", "aten::linear", "aten::mm", "aten::matmul"}) {
         CAPTURE(op);
-        CHECK(std::count(calls.names().begin(), calls.names().end(), op) > 0);
+        CHECK(std::ranges::count(calls.names(), op) > 0);
       }
     }
   }

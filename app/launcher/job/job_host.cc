@@ -79,8 +79,7 @@ class JobHost : public JobLink {
   void interrupted(int signal) override { rendezvous_.interrupted(kSelf, signal, EventLoop::Clock::now()); }
   /// The host leaves last, so that all nodes learn of the end from the host.
   [[nodiscard]] bool finished() const override {
-    const bool alone =
-        std::none_of(peers_.begin(), peers_.end(), [](const auto& entry) { return entry.second.joined; });
+    const bool alone = std::ranges::none_of(peers_, [](const auto& entry) { return entry.second.joined; });
     return left_ && (alone || gave_up_);
   }
 

@@ -50,7 +50,7 @@ std::string Rendezvous::join(NodeId id, const NodeInfo& info, Time now) {
     if (count == config_.max_nodes) complete(now);
   } else if (state_ == State::kRunning && !culprit_.heard() && members() < config_.max_nodes) {
     // Finished work is not repeated: if a node is done, the new node waits for a restart or the job's end.
-    const bool begun = std::none_of(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.done; });
+    const bool begun = std::ranges::none_of(nodes_, [](const auto& entry) { return entry.second.done; });
     if (begun) restart(name_of(nodes_[id]) + " joins; restarting all ranks", false, now);
   }
   return "";
@@ -101,7 +101,7 @@ void Rendezvous::complete(Time now) {
     return std::make_tuple(entry.first != first_.value_or(entry.first), info.node_rank, info.host, info.pid,
                            entry.first);
   };
-  std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  std::ranges::sort(order, [&](const auto& a, const auto& b) { return place(a) < place(b); });
   std::map<std::string, int64_t> role_sizes;
   int64_t world_size = 0;
   for (const auto& [id, node] : order) {
@@ -131,7 +131,7 @@ void Rendezvous::complete(Time now) {
 }
 
 int64_t Rendezvous::members() const {
-  return std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.member; });
+  return std::ranges::count_if(nodes_, [](const auto& entry) { return entry.second.member; });
 }
 
 std::string Rendezvous::restarting() const {
@@ -185,8 +185,8 @@ void Rendezvous::succeeded(NodeId id, int64_t round) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || found->second.round != round || state_ != State::kRunning) return;
   found->second.done = true, found->second.running = 0;
-  const bool all = std::all_of(nodes_.begin(), nodes_.end(),
-                               [](const auto& entry) { return entry.second.done || !entry.second.member; });
+  const bool all =
+      std::ranges::all_of(nodes_, [](const auto& entry) { return entry.second.done || !entry.second.member; });
   if (all) end(kOk, "");
 }
 
@@ -205,8 +205,8 @@ std::optional<Rendezvous::Time> Rendezvous::decides_at() const {
 /// Ends or restarts the round if a rank has failed and no likelier culprit is waited for.
 void Rendezvous::decide(Time now) {
   if (!decides_at()) return;
-  const bool others = std::any_of(nodes_.begin(), nodes_.end(),
-                                  [](const auto& entry) { return entry.second.member && entry.second.running > 0; });
+  const bool others =
+      std::ranges::any_of(nodes_, [](const auto& entry) { return entry.second.member && entry.second.running > 0; });
   if (!others || now >= culprit_.decision()) conclude(now);
 }
 
@@ -226,7 +226,7 @@ bool Rendezvous::goes_on_without(NodeId id) const {
   const auto stays = [&](const auto& entry) { return entry.first != id && !entry.second.leaving; };
   const bool running = (state_ == State::kRunning && !culprit_.heard()) || state_ == State::kRestarting;
   return config_.dynamic && running && id != kHost && nodes_.contains(id) && !nodes_.at(id).done &&
-         std::count_if(nodes_.begin(), nodes_.end(), stays) >= config_.min_nodes;
+         std::ranges::count_if(nodes_, stays) >= config_.min_nodes;
 }
 
 /// Ends the ranks of a node, and restarts those of the others when all have saved.
@@ -302,7 +302,7 @@ void Rendezvous::end(int exit_code, const std::string& reason, int signal) {
 }
 
 bool Rendezvous::all_stopped() const {
-  return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.stopped; });
+  return std::ranges::all_of(nodes_, [](const auto& entry) { return entry.second.stopped; });
 }
 
 void Rendezvous::leave() {

@@ -122,8 +122,8 @@ Cause cause_of(const Failure& failure) {
   constexpr std::array kTexts = std::to_array<const char*>(
       {" by peer", "Broken pipe", "ait timeout", "ocket Timeout", "ocket has timed out", "ncclRemoteError",
        "aught collective operation timeout", "watchdog thread terminated"});
-  const bool tells = std::any_of(kTexts.begin(), kTexts.end(),
-                                 [&](const char* text) { return failure.message.find(text) != std::string::npos; });
+  const bool tells =
+      std::ranges::any_of(kTexts, [&](const char* text) { return failure.message.find(text) != std::string::npos; });
   const bool of_peer = failure.signal == SIGPIPE || failure.exit_code == kPeerFailure ||
                        failure.message.starts_with("PeerError:") || tells;
   if (of_peer) return Cause::kConsequence;

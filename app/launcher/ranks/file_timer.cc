@@ -96,9 +96,8 @@ void FileTimer::look_at_next() {
   if (next_) loop_.cancel(*next_);
   next_.reset();
   if (timers_.empty()) return;
-  const auto first = std::min_element(timers_.begin(), timers_.end(), [](const auto& a, const auto& b) {
-    return a.second.expiration < b.second.expiration;
-  });
+  const auto first = std::ranges::min_element(
+      timers_, [](const auto& a, const auto& b) { return a.second.expiration < b.second.expiration; });
   const double wait = first->second.expiration - seconds_since_1970();
   next_ = loop_.after(std::clamp(wait, 0.0, kLongestWait), [this] {
     next_.reset();

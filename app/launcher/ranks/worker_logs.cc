@@ -72,7 +72,7 @@ WorkerLogs::WorkerLogs(EventLoop& loop, const LaunchConfig& config)
   std::filesystem::create_directories(base_, error);
   if (error) throw IoError("--log-dir " + base_ + ": cannot be made: " + error.message());
   std::string id = config.rendezvous.id;
-  std::replace(id.begin(), id.end(), '/', '_');
+  std::ranges::replace(id, '/', '_');
   directory_ = make_directory(std::filesystem::absolute(base_).string() + "/" + id + "_");
 }
 
@@ -179,9 +179,8 @@ void WorkerLogs::take_lines(Tail& tail, bool to_end) {
     const std::string prefix = tail.in_line ? "" : tail.prefix;
     const std::string line = prefix + tail.pending.substr(done, end + 1 - done);
     console_of(tail).waiting += line;
-    const bool copied = std::any_of(tail.filters.begin(), tail.filters.end(), [&](const std::string& needle) {
-      return line.find(needle, prefix.size()) != std::string::npos;
-    });
+    const bool copied = std::ranges::any_of(
+        tail.filters, [&](const std::string& needle) { return line.find(needle, prefix.size()) != std::string::npos; });
     if (copied) filtered += line;
     tail.in_line = tail.pending[end] != '\n';
     done = end + 1;
@@ -221,8 +220,7 @@ void WorkerLogs::tick() {
   }
   for (Console* console : {&stdout_, &stderr_}) flush(*console);
   if (drained()) return;
-  const bool finishing =
-      std::all_of(tails_.begin(), tails_.end(), [](const Tail& tail) { return tail.left.has_value(); });
+  const bool finishing = std::ranges::all_of(tails_, [](const Tail& tail) { return tail.left.has_value(); });
   if (!finishing || stdout_.waiting.size() + stderr_.waiting.size() == 0) taken_ = EventLoop::Clock::now();
   if (EventLoop::Clock::now() - taken_ > patience_) {
     for (Tail& tail : tails_) tail.pending.clear(), tail.left = 0;

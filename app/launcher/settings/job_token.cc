@@ -72,7 +72,7 @@ bool is_private(const struct stat& state) { return state.st_uid == geteuid() && 
 bool has_group(gid_t group) {
   std::vector<gid_t> groups(static_cast<size_t>(std::max(getgroups(0, nullptr), 0)));
   groups.resize(static_cast<size_t>(std::max(getgroups(static_cast<int>(groups.size()), groups.data()), 0)));
-  return group == getegid() || std::find(groups.begin(), groups.end(), group) != groups.end();
+  return group == getegid() || std::ranges::find(groups, group) != groups.end();
 }
 
 /// True for a file that root gives to a group of the user to read, and to nobody else, as Kubernetes mounts a secret in

@@ -30,8 +30,8 @@ void note_unused_rendezvous(const LaunchOptions& options, const std::set<std::st
 /// Prints notes on options for lines of --tee if no stream is teed.
 void note_unused_logs(const LaunchOptions& options, const LogConfig& logs) {
   const auto teed = [&](StreamSet stream) {
-    return (logs.tee.all & stream) != 0 || std::any_of(logs.tee.of_rank.begin(), logs.tee.of_rank.end(),
-                                                       [&](const auto& entry) { return (entry.second & stream) != 0; });
+    return (logs.tee.all & stream) != 0 ||
+           std::ranges::any_of(logs.tee.of_rank, [&](const auto& entry) { return (entry.second & stream) != 0; });
   };
   if (logs.directory == "/dev/null") {
     if (options.redirects != "0" || options.tee != "0")
@@ -52,7 +52,7 @@ void note_unused_logs(const LaunchOptions& options, const LogConfig& logs) {
 void note(const std::string& text) { say("note: " + text); }
 
 std::string dashed(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
+  std::ranges::replace(name, '_', '-');
   return name;
 }
 

@@ -74,8 +74,8 @@ std::string spellings(const std::string& name) {
 struct EnvironmentReader {
   static std::optional<std::string> variable(const std::string& name, std::string& variable_name) {
     variable_name = "PET_" + name;
-    std::transform(variable_name.begin(), variable_name.end(), variable_name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    std::ranges::transform(variable_name, variable_name.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     const char* text = std::getenv(variable_name.c_str());
     return text != nullptr ? std::optional<std::string>(text) : std::nullopt;
   }
@@ -349,7 +349,7 @@ void set_timeouts(const LaunchOptions& options, LaunchConfig& config) {
 }
 
 void check_choice(const std::string& option, const std::string& value, const std::vector<std::string>& choices) {
-  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  if (std::ranges::find(choices, value) != choices.end()) return;
   std::string list;
   for (const std::string& choice : choices) list += (list.empty() ? "" : ", ") + choice;
   throw UsageError(option + " " + value + ": expected one of " + list);

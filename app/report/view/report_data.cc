@@ -84,7 +84,7 @@ Json answer_json(const Json& answer, const std::string& where) {
 /// The number of answers of a line whose best filler is the expected token.
 int64_t right_answers(const JsonLine& line) {
   const Json& answers = list_member(line.value, "answers", line.where);
-  return std::count_if(answers.begin(), answers.end(), [&](const Json& answer) {
+  return std::ranges::count_if(answers, [&](const Json& answer) {
     const Json& fillers = list_member(answer, "fillers", line.where);
     return !fillers.empty() &&
            string_member(fillers.front(), "token_str", line.where) == string_member(answer, "expected", line.where);
@@ -290,7 +290,7 @@ std::vector<std::string> evaluation_figures(const Columns& evaluations) {
     if (evaluations.values.contains(std::string(name))) names.emplace_back(name);
   }
   for (const auto& [name, column] : evaluations.values) {
-    if (!sizes.contains(name) && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (!sizes.contains(name) && std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   return names;
 }

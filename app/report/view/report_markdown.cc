@@ -47,13 +47,13 @@ std::string row_of(const std::string& name, const std::vector<ReportedRun>& runs
   std::vector<std::string> cells;
   cells.reserve(runs.size());
   for (const ReportedRun& run : runs) cells.push_back(cell(run));
-  const bool any = std::any_of(cells.begin(), cells.end(), [](const std::string& text) { return !text.empty(); });
+  const bool any = std::ranges::any_of(cells, [](const std::string& text) { return !text.empty(); });
   return any ? row(name, cells) : "";
 }
 
 std::string head(const std::string& first, const std::vector<ReportedRun>& runs) {
   std::vector<std::string> names = distinct_names(runs);
-  std::transform(names.begin(), names.end(), names.begin(), code);
+  std::ranges::transform(names, names.begin(), code);
   return row(first, names) + row("---", std::vector<std::string>(runs.size(), "---:"));
 }
 

@@ -170,7 +170,7 @@ std::vector<std::string> RunWatch::update() {
   if (metrics_anew) forget_metrics();
   each(metrics, metrics_anew, newest_metrics_, [this](const Json& line) { return add_metrics(line); });
   each(attempts, attempts_anew, newest_attempts_, [this](const Json& line) { return add_attempt(line); });
-  std::stable_sort(lines.begin(), lines.end(), [](const TimedLine& a, const TimedLine& b) { return a.time < b.time; });
+  std::ranges::stable_sort(lines, [](const TimedLine& a, const TimedLine& b) { return a.time < b.time; });
   std::vector<std::string> result;
   result.reserve(lines.size());
   for (TimedLine& line : lines) result.push_back(std::move(line.text));

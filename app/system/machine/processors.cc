@@ -73,8 +73,7 @@ std::string ask_driver() {
     if (get_id(id.data(), static_cast<int>(id.size()), i) != 0) id[0] = '\0';
     result += std::string(id.data()) + "\n";
   }
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return result;
 }
 
@@ -265,8 +264,7 @@ std::set<int> processors_of_rank(const MachineTopology& machine, const std::stri
     std::vector<std::set<int>> complexes;
     complexes.reserve(by_cache.size());
     for (const auto& [first, processors] : by_cache) complexes.push_back(processors);
-    std::stable_sort(complexes.begin(), complexes.end(),
-                     [](const auto& a, const auto& b) { return a.size() > b.size(); });
+    std::ranges::stable_sort(complexes, [](const auto& a, const auto& b) { return a.size() > b.size(); });
     result = complexes[static_cast<size_t>(index) % complexes.size()];
   }
   if (result.empty()) {

@@ -42,9 +42,7 @@ RunLog::RunLog(const RunConfig& config, const RunLogOptions& options, OptimizerS
   if (writes_) log_file_.emplace(config.run_directory + "/run.log");
 }
 
-bool RunLog::on_console() const {
-  return std::find(config_.report.begin(), config_.report.end(), "console") != config_.report.end();
-}
+bool RunLog::on_console() const { return std::ranges::find(config_.report, "console") != config_.report.end(); }
 
 void RunLog::say(const std::string& text) {
   if (!writes_) return;

@@ -53,7 +53,7 @@ std::optional<MaskedSentences::Sentence> MaskedSentences::sentence_of(const std:
   const auto whole_word = [&](size_t i) {
     return !special(i) && !continues(i) && (i + 1 == ids.size() || !continues(i + 1));
   };
-  const auto found = std::find_if(masked.begin(), masked.end(), whole_word);
+  const auto found = std::ranges::find_if(masked, whole_word);
   if (found == masked.end()) return std::nullopt;
   const size_t place = *found, reach = kMostTokens / 2;
   size_t begin = place, end = place + 1;  // special tokens bound the segment
