@@ -14,6 +14,7 @@
 #include "data/io/atomic_directory.h"
 #include "data/io/error.h"
 #include "data/io/io_errors.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -39,13 +40,9 @@ std::string name_of(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, s
 
 /// The step of a directory name like "step-00000100" or "step-100"; nothing for other names.
 std::optional<int64_t> step_of(const std::string& name) {
-  if (name.rfind(kStepPrefix, 0) != 0) return std::nullopt;
-  int64_t step = 0;
-  const char* begin = name.data() + std::strlen(kStepPrefix);
-  const char* end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(begin, end, step);
-  if (error != std::errc() || stop != end || step < 0) return std::nullopt;
-  return step;
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  const auto step = number_of<int64_t>(std::string_view(name).substr(std::strlen(kStepPrefix)));
+  return step && *step >= 0 ? step : std::nullopt;
 }
 
 std::string last_line(const std::string& before) {

@@ -4,14 +4,10 @@
 #include <functional>
 #include <string_view>
 
+#include "data/io/text_parts.h"
+
 namespace bert {
 namespace {
-
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
 
 /// `text` as a word of bash and zsh.
 std::string quoted(const std::string& text) { return "'" + replaced(text, "'", R"('\'')") + "'"; }

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <sstream>
 #include <string_view>
 #include <utility>
+
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -16,13 +17,6 @@ constexpr std::string_view kExample = "Example: ";
 std::string hyphenated(std::string name) {
   std::ranges::replace(name, '_', '-');
   return name;
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
 }
 
 /// Adds the paragraphs of `text` to `paragraphs`, and its examples to `examples`.

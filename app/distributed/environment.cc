@@ -8,6 +8,7 @@
 
 #include "app/system/environment.h"
 #include "app/system/errors.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -23,14 +24,12 @@ bool is_set(const char* name) { return std::getenv(name) != nullptr; }
 int64_t integer_variable(const char* name, int64_t fallback, int64_t lowest, int64_t highest) {
   const char* text = std::getenv(name);
   if (text == nullptr) return fallback;
-  int64_t value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [rest, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || rest != end || value < lowest || value > highest) {
+  const auto value = number_of<int64_t>(text);
+  if (!value || *value < lowest || *value > highest) {
     throw ConfigError(std::string(name) + "=" + text + ": expected an integer from " + std::to_string(lowest) + " to " +
                       std::to_string(highest) + "; the launcher sets it");
   }
-  return value;
+  return *value;
 }
 
 struct Variables {
@@ -65,8 +64,7 @@ DistributedEnvironment read_open_mpi() {
 int64_t largest_number(std::string_view list) {
   int64_t largest = 1;
   while (!list.empty()) {
-    const std::string_view part = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(part.size() + 1, list.size()));
+    const std::string_view part = take_part(list, ',');
     int64_t number = 0;
     std::from_chars(part.data(), part.data() + part.size(), number);
     largest = std::max(largest, number);

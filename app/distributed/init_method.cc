@@ -1,10 +1,9 @@
 #include "app/distributed/init_method.h"
 
-#include <charconv>
 #include <sstream>
-#include <system_error>
 
 #include "app/system/errors.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 
@@ -15,9 +14,8 @@ std::string take_query(const std::string& method, int64_t& rank, int64_t& world_
   for (std::string field; std::getline(fields, field, '&');) {
     const size_t equals = field.find('=');
     const std::string name = field.substr(0, equals);
-    int64_t value = -1;
-    const char* end = field.data() + field.size();
-    if (equals != std::string::npos) std::from_chars(field.data() + equals + 1, end, value);
+    const int64_t value =
+        equals == std::string::npos ? -1 : number_of<int64_t>(std::string_view(field).substr(equals + 1)).value_or(-1);
     if ((name != "rank" && name != "world_size") || value < 0) {
       throw ConfigError("distributed.init_method \"" + method + "\": expected rank=N and world_size=N after the ?");
     }
@@ -33,14 +31,11 @@ StorePlace parse_init_method(const std::string& text, const DistributedEnvironme
   if (text.starts_with("tcp://")) {
     const size_t colon = text.rfind(':');
     StorePlace place{.file = "", .host = text.substr(6, colon - 6)};
-    const char* end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, place.port);
+    place.port = number_of<int64_t>(std::string_view(text).substr(colon + 1)).value_or(-1);
     constexpr int64_t kHighestPort = 65535;
     if (place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']')  // IPv6
       place.host = place.host.substr(1, place.host.size() - 2);
-    if (error == std::errc() && rest == end && !place.host.empty() && place.port >= 1 && place.port <= kHighestPort) {
-      return place;
-    }
+    if (!place.host.empty() && place.port >= 1 && place.port <= kHighestPort) return place;
   }
   throw ConfigError("distributed.init_method \"" + text + "\": expected env://, tcp://HOST:PORT or file:///PATH");
 }

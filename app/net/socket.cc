@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +21,7 @@
 
 #include "app/system/errors.h"
 #include "data/io/error.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -105,9 +105,7 @@ uint64_t inode_of_listener(const char* table, int64_t port) {
     fields >> inode;
     const size_t colon = local.rfind(':');
     if (state != kListening || colon == std::string::npos) continue;
-    int64_t local_port = -1;
-    std::from_chars(local.data() + colon + 1, local.data() + local.size(), local_port, 16);
-    if (local_port == port) return inode;
+    if (number_of<int64_t>(std::string_view(local).substr(colon + 1), 16) == port) return inode;
   }
   return 0;
 }
@@ -115,16 +113,14 @@ uint64_t inode_of_listener(const char* table, int64_t port) {
 }  // namespace
 
 Endpoint parse_endpoint(const std::string& given, int64_t default_port) {
-  const size_t first = given.find_first_not_of(" \t"), last = given.find_last_not_of(" \t");
-  const std::string text = first == std::string::npos ? "" : given.substr(first, last - first + 1);
+  const std::string text(trimmed(given));
   if (text.empty()) return {"localhost", default_port};
   Endpoint result{text, default_port};
   const bool only_brackets = text.front() == '[' && text.back() == ']';
   if (const size_t colon = text.rfind(':'); colon != std::string::npos && !only_brackets) {
     result.host = text.substr(0, colon);
-    const std::string port = text.substr(colon + 1);
-    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), result.port);
-    if (error != std::errc() || end != port.data() + port.size() || result.port < 0 || result.port > 65535)
+    result.port = number_of<int64_t>(std::string_view(text).substr(colon + 1)).value_or(-1);
+    if (result.port < 0 || result.port > 65535)
       throw UsageError("endpoint " + text + ": expected a port from 0 to 65535 after the last colon");
   }
   if (result.host.size() > 1 && result.host.front() == '[' && result.host.back() == ']')

@@ -11,6 +11,7 @@
 #include "data/corpus/json_lines.h"
 #include "data/corpus/text_source.h"
 #include "data/io/error.h"
+#include "data/io/text_parts.h"
 #include "data/text/paragraphs.h"
 #include "data/text/text_input.h"
 #include "data/text/unicode.h"
@@ -122,7 +123,7 @@ class FileDocuments {
         if (take_line_document(line, document)) return true;
         continue;
       }
-      const bool ends = layout_ == Layout::kSentences ? is_blank(line) : strip_ascii_space(line).empty();
+      const bool ends = layout_ == Layout::kSentences ? is_blank(line) : trimmed(line).empty();
       if (ends) {
         ++blank;
         if (layout_ != Layout::kFiles && blank >= blanks_to_end_ && !document.empty()) return true;
@@ -162,7 +163,7 @@ class FileDocuments {
   }
 
   bool take_line_document(std::string_view line, std::string& document) {
-    line = strip_ascii_space(line);
+    line = trimmed(line);
     lines_.check_size(line.size());
     if (layout_ == Layout::kLines) {
       document = line;

@@ -16,6 +16,7 @@
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
+#include "data/io/text_parts.h"
 #include "data/text/paragraphs.h"
 #include "data/text/unicode.h"
 
@@ -130,7 +131,7 @@ class ExtractedText::Impl {
   /// Appends the paragraphs of `text` to `document`, each followed by a space whose place is in `ends`.
   void take_paragraphs(std::string_view text) {
     while (!text.empty()) {
-      const std::string_view line = strip_space(take_line(text));
+      const std::string_view line = strip_space(take_part(text, '\n'));
       const size_t begin = document.size();
       for (const char c : line) {
         const bool space = c == ' ' || (c >= '\t' && c <= '\r');

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -30,11 +30,8 @@ constexpr std::string_view kTemporary = ".tmp-";  // in AtomicFile's names
 
 /// The number of 00012.txt; empty for other names.
 std::optional<int64_t> text_number(std::string_view name) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error != std::errc() || std::string_view(end, name.size() - static_cast<size_t>(end - name.data())) != ".txt")
-    return std::nullopt;
-  return number;
+  constexpr std::string_view kEnd = ".txt";
+  return name.ends_with(kEnd) ? number_of<int64_t>(name.substr(0, name.size() - kEnd.size())) : std::nullopt;
 }
 
 /// True for AtomicFile's temporary names of an extraction's files.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <thread>
 
+#include "data/io/text_parts.h"
 #include "data/text/sentence_splitter.h"
 
 namespace bert {
@@ -48,11 +49,7 @@ void for_each_sentence(const std::string& text, const Tokenizer& tokenizer, cons
     split_document(text, add, reader.language);
     return;
   }
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    add(line);
-  }
+  for (std::string_view rest = text; !rest.empty();) add(take_part(rest, '\n'));
 }
 
 TokenizedDocument tokenize_document(const std::string& text, const Tokenizer& tokenizer, const ReaderOptions& reader) {

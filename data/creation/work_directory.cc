@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <random>
@@ -16,6 +15,7 @@
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -101,8 +101,7 @@ std::string to_lines(const Parameters& parameters) {
 Parameters from_lines(const std::string& text) {
   Parameters result;
   for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::string_view line = take_part(rest, '\n');
     const size_t equals = std::min(line.find('='), line.size());
     std::string value;
     for (size_t i = equals + 1; i < line.size(); ++i) {
@@ -118,9 +117,7 @@ Note Note::read(const std::string& path) { return {path, from_lines(read_file(pa
 
 int64_t Note::number(const std::string& name, int64_t low, int64_t high) const {
   const std::string text = parameter(values, name);
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size() && number >= low && number <= high) return number;
+  if (const auto number = number_of<int64_t>(text); number && *number >= low && *number <= high) return *number;
   throw DataError(fmt::format("{}: {}: expected a number from {} to {}, got \"{}\": give --overwrite to start over",
                               path, name, low, high, text));
 }

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -32,30 +33,14 @@ class NoBrokenPipe {
   struct sigaction before_ {};
 };
 
-std::string lowercase(std::string_view text) {
-  std::string result(text);
-  for (char& letter : result) {
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  }
-  return result;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
 std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return {};
-  return value;
+  const auto value = number_of<int64_t>(text);
+  return value && *value >= 0 ? value : std::nullopt;
 }
 
 /// "bytes 500-999/1000", or "bytes */1000" of an answer 416 (RFC 9110, 14.4). `*` stands for an unknown number.
 void read_content_range(std::string_view value, HttpResponse& response) {
-  if (!lowercase(value).starts_with("bytes ")) return;
+  if (!in_small_letters(value).starts_with("bytes ")) return;
   value = trimmed(value.substr(std::string_view("bytes ").size()));
   const size_t slash = value.find('/');
   if (slash == std::string_view::npos) return;
@@ -67,7 +52,7 @@ void read_content_range(std::string_view value, HttpResponse& response) {
 void read_header(std::string_view line, HttpResponse& response) {
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos) return;
-  const std::string name = lowercase(trimmed(line.substr(0, colon)));
+  const std::string name = in_small_letters(trimmed(line.substr(0, colon)));
   const std::string_view value = trimmed(line.substr(colon + 1));
   if (name == "etag" && !value.starts_with("W/")) response.etag = value;
   if (name == "last-modified") response.last_modified = value;
@@ -75,7 +60,7 @@ void read_header(std::string_view line, HttpResponse& response) {
   if (name == "content-length") response.content_length = whole_number(value);
   if (name == "content-range") read_content_range(value, response);
   if (name == "retry-after") response.retry_after_seconds = whole_number(value);  // not the form with a date
-  if (name == "transfer-encoding" && lowercase(value).ends_with("chunked")) response.end_is_marked = true;
+  if (name == "transfer-encoding" && in_small_letters(value).ends_with("chunked")) response.end_is_marked = true;
 }
 
 }  // namespace
@@ -238,7 +223,7 @@ HttpResponse HttpClient::get(const HttpRequest& request, const Begin& begin, con
 
 std::string host_of(const std::string& url) {
   for (const std::string_view scheme : {"http://", "https://"}) {
-    if (!lowercase(url.substr(0, scheme.size())).starts_with(scheme)) continue;
+    if (!in_small_letters(url.substr(0, scheme.size())).starts_with(scheme)) continue;
     const std::string rest = url.substr(scheme.size());
     const std::string authority = rest.substr(0, rest.find_first_of("/?#"));
     return authority.substr(authority.rfind('@') + 1);

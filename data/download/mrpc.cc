@@ -9,6 +9,7 @@
 
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -29,11 +30,7 @@ std::vector<std::string> lines_of(const std::string& path) {
 
 /// The columns of a row, which `line` numbers from 1.
 std::vector<std::string> columns_of(const std::string& row, size_t count, const std::string& path, size_t line) {
-  std::vector<std::string> columns;
-  size_t begin = 0;
-  for (size_t tab = row.find('\t'); tab != std::string::npos; begin = tab + 1, tab = row.find('\t', begin))
-    columns.push_back(row.substr(begin, tab - begin));
-  columns.push_back(row.substr(begin));
+  const std::vector<std::string> columns = split(row, '\t');
   if (columns.size() != count)
     throw DataError(fmt::format("{}:{}: {} columns, expected {}", path, line, columns.size(), count));
   return columns;

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -17,18 +16,12 @@
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
 
 constexpr int64_t kLargestSource = 1 << 16;  // bytes; a longer file beside a part is not ours
-
-std::optional<int64_t> number_of(const std::string& text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return {};
-  return value;
-}
 
 }  // namespace
 
@@ -73,7 +66,7 @@ void PartialFile::read_source() {
   source_ = {.url = values["url"],
              .etag = values["etag"],
              .last_modified = values["last-modified"],
-             .bytes = number_of(values["bytes"])};
+             .bytes = number_of<int64_t>(values["bytes"])};
 }
 
 void PartialFile::write_source() const {

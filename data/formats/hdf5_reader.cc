@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <system_error>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "data/io/error.h"
 #include "data/io/gzip.h"
 #include "data/io/io_errors.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -105,21 +105,18 @@ std::string read_attribute(const Handle& file, const char* name) {
 
 void read_attributes(const Handle& file, ExampleFileInfo& info) {
   info.vocabulary_checksum = read_attribute(file, hdf5::kVocabularyChecksum);
-  const std::string size = read_attribute(file, hdf5::kVocabSize);
-  if (!size.empty()) {
-    const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), info.vocab_size);
-    if (error != std::errc() || end != size.data() + size.size())
-      throw hdf5::Error(fmt::format("the attribute {} is \"{}\", no number", hdf5::kVocabSize, size));
+  if (const std::string text = read_attribute(file, hdf5::kVocabSize); !text.empty()) {
+    const auto size = number_of<int64_t>(text);
+    if (!size) throw hdf5::Error(fmt::format("the attribute {} is \"{}\", no number", hdf5::kVocabSize, text));
+    info.vocab_size = *size;
   }
   const std::string parameters = read_attribute(file, hdf5::kParameters);
-  for (size_t at = 0; at < parameters.size();) {
-    const size_t end = std::min(parameters.find('\n', at), parameters.size());
-    const std::string line = parameters.substr(at, end - at);
+  for (std::string_view rest = parameters; !rest.empty();) {
+    const std::string_view line = take_part(rest, '\n');
     const size_t equals = line.find('=');
     if (equals == std::string::npos)
       throw hdf5::Error(fmt::format("a line of the attribute {} has no '='", hdf5::kParameters));
     info.parameters.emplace_back(line.substr(0, equals), line.substr(equals + 1));
-    at = end + 1;
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "data/formats/numbered_files.h"
 #include "data/io/error.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -271,8 +272,7 @@ Shard::Shard(const std::string& path) : path_(path), file_(path) {
                .parameters = {}};
   std::string_view text = file_.view().substr(header.text_start);
   while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const std::string_view line = take_part(text, '\n');
     const size_t equals = line.find('=');
     if (equals == std::string_view::npos) throw bad(header.text_start, "a line of the text has no '='.");
     const std::string_view key = line.substr(0, equals), value = line.substr(equals + 1);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 #include <unordered_map>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "data/io/error.h"
+#include "data/io/text_parts.h"
 #include "data/tasks/table_reader.h"
 
 namespace bert {
@@ -59,13 +59,11 @@ std::string list_of(const std::vector<std::string>& labels) {
   return list + (labels.size() > kMostLabels ? ", ..." : "");
 }
 
-double number_of(const TableReader& table) {
+double value_in(const TableReader& table) {
   const std::string& text = table.cell(kLabel);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    table.fail(kLabel, fmt::format("want a number, got \"{}\"", text));
-  return value;
+  const auto value = number_of<double>(text);
+  if (!value || !std::isfinite(*value)) table.fail(kLabel, fmt::format("want a number, got \"{}\"", text));
+  return *value;
 }
 
 /// Makes an example of each row.
@@ -93,7 +91,7 @@ class RowReader {
     if (!table_.has(kLabel)) return example;
     if (table_.cell(kLabel).empty() && examples_.task.layout == TaskLayout::kTable) table_.fail(kLabel, kEmptyLabel);
     if (examples_.task.kind == TaskKind::kRegression) {
-      example.value = number_of(table_);
+      example.value = value_in(table_);
     } else {
       const auto found = classes_.find(table_.cell(kLabel));
       if (found == classes_.end()) {

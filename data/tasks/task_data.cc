@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "data/io/error.h"
+#include "data/io/text_parts.h"
 #include "data/tasks/conll.h"
 #include "data/tasks/read_texts.h"
 #include "data/tasks/text_features.h"
@@ -18,16 +18,10 @@
 namespace bert {
 namespace {
 
-std::optional<int64_t> integer_of(const std::string& text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 /// Sorts labels as integers if all are, else by their bytes.
 void sort_labels(std::vector<std::string>& labels) {
-  const bool integers = std::all_of(labels.begin(), labels.end(), integer_of);
+  const auto integer_of = [](const std::string& text) { return number_of<int64_t>(text); };
+  const bool integers = std::ranges::all_of(labels, [&](const auto& label) { return integer_of(label).has_value(); });
   std::ranges::sort(labels, [&](const std::string& a, const std::string& b) {
     return integers && integer_of(a) != integer_of(b) ? integer_of(a) < integer_of(b) : a < b;
   });

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/io/text_parts.h"
 #include "data/text/unicode.h"
 
 namespace bert {
@@ -14,8 +15,6 @@ namespace {
 
 constexpr int64_t kWrappedWidth = 120;                  // columns; wrapped text is not wider
 constexpr size_t kMeanDocumentBytes = size_t{1} << 18;  // with longer documents, two blank lines do not mark a chapter
-
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /// Columns on a terminal. Invalid bytes take one each.
 int64_t width_of(char32_t value) {
@@ -56,23 +55,11 @@ std::string_view between(std::string_view before, std::string_view after) {
 
 }  // namespace
 
-std::string_view strip_ascii_space(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-std::string_view take_line(std::string_view& text) {
-  const std::string_view line = text.substr(0, text.find('\n'));
-  text.remove_prefix(std::min(line.size() + 1, text.size()));
-  return line;
-}
-
 size_t blank_lines_between_documents(std::string_view text) {
   size_t breaks = 0, blank = 0;
   std::string_view rest = text;
   while (!rest.empty()) {
-    if (strip_ascii_space(take_line(rest)).empty()) {
+    if (trimmed(take_part(rest, '\n')).empty()) {
       ++blank;
     } else {
       breaks += blank >= 2;
@@ -97,7 +84,7 @@ void for_each_paragraph(std::string_view document, const std::function<void(std:
   };
   size_t indentation = 0;
   while (!document.empty()) {
-    const std::string_view raw = take_line(document), content = strip_ascii_space(raw);
+    const std::string_view raw = take_part(document, '\n'), content = trimmed(raw);
     if (content.empty()) {
       end_paragraph();
       continue;

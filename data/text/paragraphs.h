@@ -7,12 +7,6 @@
 
 namespace bert {
 
-/// `text` without ASCII white space at both ends.
-std::string_view strip_ascii_space(std::string_view text);
-
-/// Removes the first line from `text` and returns it without its line break.
-std::string_view take_line(std::string_view& text);
-
 /// Number of blank lines, 1 or 2, that end a document of prose: 2 (a chapter ends) if `text` has such places, and if they
 /// make documents of at most 256 KiB on average; otherwise 1. `text` may be the beginning of a file. A line of nothing
 /// but ASCII white space is blank. Linear in the length.

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "data/io/text_parts.h"
 #include "data/text/sentence_languages.h"
 #include "data/text/sentence_rules.h"
 
@@ -75,9 +76,7 @@ std::string in_lower_case(std::string_view word) {
 template <typename Use>
 void each_word(std::string_view list, const Use& use) {
   while (!list.empty()) {
-    const size_t end = std::min(list.find(' '), list.size());
-    if (end > 0) use(list.substr(0, end));
-    list.remove_prefix(std::min(end + 1, list.size()));
+    if (const std::string_view word = take_part(list, ' '); !word.empty()) use(word);
   }
 }
 

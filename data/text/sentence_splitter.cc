@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/io/text_parts.h"
 #include "data/text/paragraphs.h"
 #include "data/text/sentence_classes.h"
 #include "data/text/sentence_rules.h"
@@ -379,7 +380,7 @@ size_t SentenceScanner::sentence_end(size_t begin) {
 std::string single_spaced(std::string_view text) {
   std::string result;
   result.reserve(text.size());
-  for (const char c : strip_ascii_space(text)) {
+  for (const char c : trimmed(text)) {
     if (!is_space(c)) {
       result += c;
     } else if (result.back() != ' ') {
@@ -391,7 +392,7 @@ std::string single_spaced(std::string_view text) {
 
 std::vector<std::string> sentences_of(std::string_view paragraph, Evidence& evidence) {
   std::vector<std::string> sentences;
-  const std::string_view text = strip_ascii_space(paragraph);
+  const std::string_view text = trimmed(paragraph);
   SentenceScanner scanner(text, evidence);
   for (size_t begin = skip_space(text, 0); begin < text.size();) {
     const size_t end = scanner.sentence_end(begin);
@@ -432,8 +433,8 @@ void split_prose(std::string_view text, const std::function<void(std::string_vie
     if (any) line("");
   };
   while (!text.empty()) {
-    const std::string_view found = take_line(text);
-    const bool is_blank = strip_ascii_space(found).empty();
+    const std::string_view found = take_part(text, '\n');
+    const bool is_blank = trimmed(found).empty();
     blank = is_blank ? blank + 1 : 0;
     document = {document.data(), static_cast<size_t>(text.data() - document.data())};
     if (blank != blanks_to_end) continue;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "data/io/error.h"
+#include "data/io/text_parts.h"
 #include "data/text/unicode.h"
 #include "data/tokenizer/basic_tokenizer.h"
 #include "data/tokenizer/sentencepiece_library.h"
@@ -76,18 +77,13 @@ class StandIns {
   }
 
   void put(std::string& word) const {
-    for (const auto& [reserved, stand_in] : pairs_) replace_all(word, reserved, stand_in);
+    for (const auto& [reserved, stand_in] : pairs_) word = replaced(std::move(word), reserved, stand_in);
   }
   void take_back(std::string& piece) const {
-    for (const auto& [reserved, stand_in] : pairs_) replace_all(piece, stand_in, reserved);
+    for (const auto& [reserved, stand_in] : pairs_) piece = replaced(std::move(piece), stand_in, reserved);
   }
 
  private:
-  static void replace_all(std::string& text, std::string_view from, std::string_view to) {
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-      text.replace(at, from.size(), to);
-  }
-
   std::vector<std::pair<std::string_view, std::string>> pairs_;
 };
 

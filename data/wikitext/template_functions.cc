@@ -1,9 +1,9 @@
 // The functions of patterns (Note [Template patterns]).
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 
+#include "data/io/text_parts.h"
 #include "data/wikitext/prose_cleaner.h"
 #include "data/wikitext/templates.h"
 #include "data/wikitext/text_pieces.h"
@@ -14,11 +14,6 @@ namespace {
 
 bool ends_with_any(std::string_view text, std::initializer_list<std::string_view> ends) {
   return std::ranges::any_of(ends, [&](auto one) { return text.ends_with(one); });
-}
-
-/// Removes every `piece` from `text`.
-void erase_all(std::string& text, std::string_view piece) {
-  for (size_t at = 0; !piece.empty() && (at = text.find(piece, at)) != std::string::npos;) text.erase(at, piece.size());
 }
 
 /// Bytes of the sign before a number.
@@ -39,10 +34,7 @@ bool is_number(std::string_view text) {
 /// The value of a whole number of at most four digits, or 0.
 int small_number(std::string_view text) {
   constexpr size_t kMostDigits = 4;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size() && text.size() <= kMostDigits;
-  return whole ? std::max(value, 0) : 0;
+  return text.size() <= kMostDigits ? std::max(number_of<int>(text).value_or(0), 0) : 0;
 }
 
 /// "-26" as it is printed, with a minus sign.
@@ -146,13 +138,11 @@ bool is_date(std::string_view text) {
   bool has_year = false;
   int words = 0;
   while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    std::string token = folded_name(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    std::string token = folded_name(take_part(text, ' '));
     const auto digits = static_cast<size_t>(std::ranges::count_if(token, is_ascii_digit));
     has_year = has_year || digits >= kYearDigits || (digits == 0 && is_number(token));
     for (const std::string_view word : {"年", "月", "日", "년", "월", "일", "tháng", "ngày", "năm"})
-      erase_all(token, word);
+      token = replaced(token, word, "");
     if (digits > 0) {
       words += token.size() > digits + kLongestEnding ? 2 : 0;  // words without spaces between them
     } else {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/io/text_parts.h"
 #include "data/wikitext/templates.h"
 #include "data/wikitext/text_pieces.h"
 
@@ -187,9 +188,7 @@ constexpr LanguageStyle kStyles[] = {
 template <class Take>
 bool any_part(std::string_view list, Take&& take) {
   while (!list.empty()) {
-    const size_t end = std::min(list.find(';'), list.size());
-    if (take(list.substr(0, end))) return true;
-    list.remove_prefix(std::min(end + 1, list.size()));
+    if (take(take_part(list, ';'))) return true;
   }
   return false;
 }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 
+#include "data/io/text_parts.h"
 #include "data/wikitext/markup_scanner.h"
 #include "data/wikitext/text_pieces.h"
 #include "data/wikitext/wiki_names.h"
@@ -16,19 +16,6 @@ namespace {
 bool is_key(std::string_view key) {
   constexpr size_t kLongest = 40;
   return !key.empty() && key.size() <= kLongest && key.find_first_of(".,\n<'\"()") == kNone;
-}
-
-bool read_index(std::string_view text, size_t& index) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-/// Takes the text up to the next `end` off `rest`.
-std::string_view take(std::string_view& rest, char end) {
-  const size_t size = std::min(rest.find(end), rest.size());
-  const std::string_view taken = rest.substr(0, size);
-  rest.remove_prefix(std::min(size + 1, rest.size()));
-  return taken;
 }
 
 class PatternWriter {
@@ -46,7 +33,7 @@ class PatternWriter {
         const size_t begin = out.size();
         if (!write(pattern, out)) out.resize(begin);
       } else if (c == '{') {
-        complete = value(take(pattern, '}'), out) && complete;
+        complete = value(take_part(pattern, '}'), out) && complete;
       } else {
         out += c;
       }
@@ -64,7 +51,7 @@ class PatternWriter {
         out += keys.substr(1);
         return true;
       }
-      out += one(take(keys, ','));
+      out += one(take_part(keys, ','));
       if (out.size() > before) return true;
     }
     return false;
@@ -83,15 +70,15 @@ class PatternWriter {
 
   [[nodiscard]] std::string one(std::string_view key) const {
     if (key.find(':') != kNone) {
-      const std::string_view got = call_.parameters.get(take(key, ':'));
+      const std::string_view got = call_.parameters.get(take_part(key, ':'));
       while (!key.empty()) {
-        std::string_view text = take(key, '|');
-        if (take(text, '=') == got) return std::string(text);
+        std::string_view text = take_part(key, '|');
+        if (take_part(text, '=') == got) return std::string(text);
       }
       return {};
     }
     std::string_view argument = key;
-    if (const TemplateFunction function = template_function(take(argument, ' '))) return function(call_, argument);
+    if (const TemplateFunction function = template_function(take_part(argument, ' '))) return function(call_, argument);
     return std::string(key == "0" ? call_.name : call_.parameters.get(key));
   }
 
@@ -168,9 +155,9 @@ TemplateParameters::TemplateParameters(std::span<const std::string_view> parts) 
     const std::string_view key = equals == kNone ? std::string_view() : trim(part.substr(0, equals));
     if (equals == kNone || !is_key(key)) {
       unnamed_.push_back(trim(part));
-    } else if (size_t index = 0; read_index(key, index) && index >= 1 && index <= kMostNumbered) {
-      if (unnamed_.size() < index) unnamed_.resize(index);
-      unnamed_[index - 1] = trim(part.substr(equals + 1));
+    } else if (const auto index = number_of<size_t>(key); index && *index >= 1 && *index <= kMostNumbered) {
+      if (unnamed_.size() < *index) unnamed_.resize(*index);
+      unnamed_[*index - 1] = trim(part.substr(equals + 1));
     } else {
       named_.push_back({key, trim(part.substr(equals + 1))});
     }
@@ -179,8 +166,8 @@ TemplateParameters::TemplateParameters(std::span<const std::string_view> parts) 
 
 std::string_view TemplateParameters::get(std::string_view key) const {
   if (key == "-1") return unnamed_.empty() ? std::string_view() : unnamed_.back();
-  size_t index = 0;
-  if (read_index(key, index)) return index >= 1 && index <= unnamed_.size() ? unnamed_[index - 1] : std::string_view();
+  if (const auto index = number_of<size_t>(key))
+    return *index >= 1 && *index <= unnamed_.size() ? unnamed_[*index - 1] : std::string_view();
   for (const auto& [name, value] : named_)
     if (name == key) return value;
   return {};

@@ -14,6 +14,7 @@
 #include "app/system/errors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/io/text_parts.h"
 #include "tests/places.h"
 #include "tests/support/text_file.h"
 #include "tests/testing.h"
@@ -454,12 +455,6 @@ std::vector<Broken> broken_configs() {
         at + "5:21: /optimizer/lr: want a number in [0, 10], got -1",
         "command line: /amp/init_scale: want a number in [1, 4294967296], got 0"}},
   };
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
 }
 
 TEST_CASE("Broken configurations and their messages", "[unit][config]") {

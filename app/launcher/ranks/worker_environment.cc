@@ -1,11 +1,11 @@
 #include "app/launcher/ranks/worker_environment.h"
 
 #include <cstdlib>
-#include <sstream>
 
 #include "app/net/network_interfaces.h"
 #include "app/system/environment.h"
 #include "app/system/errors.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -14,16 +14,12 @@ namespace {
 std::string only_gpu(int64_t local_rank) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible == nullptr) return std::to_string(local_rank);
-  std::istringstream items(visible + std::string(","));  // the trailing comma makes "" one empty entry: no GPU
-  std::string item;
-  for (int64_t i = 0; i <= local_rank; ++i) {
-    if (!std::getline(items, item, ',')) {
-      throw UsageError("--virtual-local-rank: local rank " + std::to_string(local_rank) +
-                       " has no GPU in CUDA_VISIBLE_DEVICES=" + visible);
-    }
+  const std::vector<std::string> items = split(visible, ',');  // "" is one empty entry: no GPU
+  if (local_rank >= std::ssize(items)) {
+    throw UsageError("--virtual-local-rank: local rank " + std::to_string(local_rank) +
+                     " has no GPU in CUDA_VISIBLE_DEVICES=" + visible);
   }
-  std::erase(item, ' ');
-  return item;
+  return std::string(trimmed(items[static_cast<size_t>(local_rank)]));
 }
 
 }  // namespace
@@ -59,15 +55,9 @@ std::map<std::string, std::string> worker_environment(const LaunchConfig& config
 }
 
 std::vector<std::string> worker_command(const LaunchConfig& config, int64_t local_rank) {
-  static const std::string kMacro = "${local_rank}";
   std::vector<std::string> result = config.command;
-  for (size_t i = 1; i < result.size(); ++i) {
-    for (size_t at = 0; (at = result[i].find(kMacro, at)) != std::string::npos;) {
-      const std::string rank = std::to_string(local_rank);
-      result[i].replace(at, kMacro.size(), rank);
-      at += rank.size();
-    }
-  }
+  for (size_t i = 1; i < result.size(); ++i)
+    result[i] = replaced(result[i], "${local_rank}", std::to_string(local_rank));
   return result;
 }
 

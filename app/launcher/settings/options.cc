@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -19,35 +18,12 @@
 #include "app/system/environment.h"
 #include "app/system/errors.h"
 #include "app/system/machine/processors.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
 
 constexpr int64_t kC10dPort = 29400;  // torchrun's default port for --rdzv-backend c10d
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
-std::string strip(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
-}
-
-template <class Number>
-std::optional<Number> number_of(const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
-}
 
 int64_t integer_between(const std::string& name, const std::string& text, int64_t low, int64_t high) {
   const auto value = number_of<int64_t>(text);
@@ -125,7 +101,7 @@ class ShortHelp : public CLI::Formatter {
 
 void set_nodes(const std::string& nnodes, RendezvousConfig& rendezvous) {
   const auto parts = split(nnodes, ':');
-  const auto low = number_of<int64_t>(strip(parts.front())), high = number_of<int64_t>(strip(parts.back()));
+  const auto low = number_of<int64_t>(trimmed(parts.front())), high = number_of<int64_t>(trimmed(parts.back()));
   if (parts.size() > 2 || !low || !high) throw UsageError("--nnodes " + nnodes + " is not in \"MIN:MAX\" format");
   if (*low < 1 || *low > *high) throw UsageError("--nnodes " + nnodes + ": expected 0 < MIN <= MAX");
   rendezvous.min_nodes = *low, rendezvous.max_nodes = *high;
@@ -195,7 +171,7 @@ LogConfig logs_of(const LaunchOptions& options) {
   logs.tee = streams_of("--tee", options.tee);
   if (!options.local_ranks_filter.empty()) {
     for (const std::string& rank : split(options.local_ranks_filter, ','))
-      logs.ranks_on_console.insert(integer_between("--local-ranks-filter", strip(rank), 0, INT32_MAX));
+      logs.ranks_on_console.insert(integer_between("--local-ranks-filter", std::string(trimmed(rank)), 0, INT32_MAX));
   }
   logs.stdout_filters = filters_of(options.duplicate_stdout_filters);
   logs.stderr_filters = filters_of(options.duplicate_stderr_filters);
@@ -212,7 +188,7 @@ LogConfig logs_of(const LaunchOptions& options) {
 std::vector<int> signals_of(const std::string& text) {
   std::vector<int> result;
   for (const std::string& item : split(text, ',')) {
-    const std::string name = strip(item);
+    const std::string name(trimmed(item));
     int found = 0;
     for (int number = 1; number < SIGRTMIN; ++number) {
       if (const char* known = sigabbrev_np(number); known != nullptr && name == "SIG" + std::string(known))
@@ -295,11 +271,12 @@ RendezvousConfig rendezvous_of(const LaunchOptions& options) {
     throw UsageError("--node-rank " + std::to_string(options.node_rank) + ": expected less than --nnodes " +
                      std::to_string(rendezvous.max_nodes));
   }
-  if (const std::string conf = strip(options.rdzv_conf); !conf.empty()) {
+  if (const std::string conf(trimmed(options.rdzv_conf)); !conf.empty()) {
     for (const std::string& item : split(conf, ',')) {
       const size_t equals = item.find('=');
-      const std::string key = strip(item.substr(0, equals));
-      const std::string value = equals == std::string::npos ? "" : strip(item.substr(equals + 1));
+      const std::string key(trimmed(std::string_view(item).substr(0, equals)));
+      const std::string value =
+          equals == std::string::npos ? "" : std::string(trimmed(std::string_view(item).substr(equals + 1)));
       if (key.empty() || value.empty())
         throw UsageError("--rdzv-conf " + conf + ": expected KEY=VALUE,KEY=VALUE, got \"" + item + "\"");
       set_rendezvous_option(key, value, rendezvous);
