@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 
@@ -13,6 +12,7 @@
 #include "app/system/fail_point.h"
 #include "data/io/atomic_directory.h"
 #include "data/io/error.h"
+#include "data/io/files.h"
 #include "data/io/io_errors.h"
 #include "data/io/text_parts.h"
 
@@ -367,9 +367,7 @@ void CheckpointWriter::add_text(const std::string& file, const std::string& text
 
 void CheckpointWriter::publish() {
   fail_point(FailPoint::kCheckpointManifest);
-  AtomicFile manifest(directory_.temporary() + "/" + kManifestFile);
-  manifest.write(write_manifest(manifest_));
-  manifest.commit();  // the manifest is the last file
+  write_file(directory_.temporary() + "/" + kManifestFile, write_manifest(manifest_));  // the last file
   fail_point(FailPoint::kCheckpointRename);
   directory_.publish();
   fail_point(FailPoint::kCheckpointRenamed);

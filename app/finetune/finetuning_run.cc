@@ -94,11 +94,8 @@ std::optional<TaskScores> FinetuningRun::score(const TaskSet& set, const TaskDat
   loss = computed->loss;
   TaskScores scores = score_task(set.examples, set.features, computed->logits, tokenizer(), data);
   if (is_rank_zero()) {
-    for (const TaskOutput& output : scores.outputs) {
-      AtomicFile file(inputs_.config.run_directory + "/" + output.name);
-      file.write(output.content);
-      file.commit();
-    }
+    for (const TaskOutput& output : scores.outputs)
+      write_file(inputs_.config.run_directory + "/" + output.name, output.content);
   }
   return scores;
 }

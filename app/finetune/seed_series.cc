@@ -118,9 +118,7 @@ int finetune_seeds(const FinetuneConfig& config, int64_t seeds, bool allow_confi
   }
   if (distributed_environment().rank != 0) return kOk;
   const std::vector<std::string> metrics = task_definition(config.task).metrics;
-  AtomicFile file(config.run_directory + "/summary.json");
-  file.write(series_json(results, metrics));
-  file.commit();
+  write_file(config.run_directory + "/summary.json", series_json(results, metrics));
   fmt::print(stderr, "{}\nthese figures are in {}/summary.json\n", series_table(results, metrics),
              config.run_directory);
   return kOk;

@@ -1,7 +1,6 @@
 #include "app/net/socket.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/tcp.h>

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "app/report/line_file.h"
+#include "data/io/files.h"
 
 namespace bert {
 namespace {

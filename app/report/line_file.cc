@@ -1,9 +1,6 @@
 #include "app/report/line_file.h"
 
 #include <filesystem>
-#include <system_error>
-
-#include "data/io/io_errors.h"
 
 namespace bert {
 namespace {
@@ -19,9 +16,7 @@ const std::string& cut_back(const std::string& path, const LineFile::Keep& keep,
   }
   any = !kept.empty();
   if (kept == old) return path;
-  AtomicFile file(path);
-  file.write(kept);
-  file.commit();
+  write_file(path, kept);
   return path;
 }
 
@@ -30,11 +25,5 @@ const std::string& cut_back(const std::string& path, const LineFile::Keep& keep,
 LineFile::LineFile(const std::string& path, const Keep& keep) : file_(cut_back(path, keep, kept_lines_)) {}
 
 void LineFile::write(std::string_view line) { file_.write(std::string(line) + "\n"); }
-
-void make_directories(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) throw_io_error(path, "create the directory", error.value());
-}
 
 }  // namespace bert

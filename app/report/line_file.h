@@ -29,7 +29,4 @@ class LineFile {
   AppendedFile file_;
 };
 
-/// Creates the directory `path` and those above it. Throws IoError.
-void make_directories(const std::string& path);
-
 }  // namespace bert

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "app/report/line_file.h"
+#include "data/io/files.h"
 
 namespace bert {
 namespace {

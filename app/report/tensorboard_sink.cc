@@ -4,6 +4,7 @@
 
 #include "app/report/event_file.h"
 #include "app/report/line_file.h"
+#include "data/io/files.h"
 
 namespace bert {
 namespace {

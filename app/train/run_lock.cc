@@ -3,13 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 
 #include "data/io/error.h"
+#include "data/io/files.h"
 #include "data/io/io_errors.h"
 
 namespace bert {
@@ -26,37 +25,22 @@ std::string holder_of(int descriptor) {
 }  // namespace
 
 RunLock::RunLock(const std::string& run_directory) : path_(run_directory + "/lock") {
-  std::error_code error;
-  std::filesystem::create_directories(run_directory, error);
-  if (error) throw_io_error(run_directory, "create the run directory", error.value());
-  const std::string& path = path_;
-  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw_io_error(path, "open", errno);
-  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    const int reason = errno;
-    const std::string holder = holder_of(descriptor_);
-    close(descriptor_);
-    if (reason != EWOULDBLOCK) throw_io_error(path, "lock", reason);
+  make_directories(run_directory);
+  file_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_) throw_io_error(path_, "open", errno);
+  if (flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) throw_io_error(path_, "lock", errno);
     throw RunLocked(fmt::format("{}: in use by process {}. Wait for it, end it, or choose another run_directory.",
-                                run_directory, holder));
+                                run_directory, holder_of(file_.get())));
   }
   const std::string pid = std::to_string(getpid()) + "\n";
-  if (pwrite(descriptor_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()) ||
-      ftruncate(descriptor_, static_cast<off_t>(pid.size())) != 0) {
-    const int reason = errno;
-    close(descriptor_);
-    throw_io_error(path, "write", reason, pid.size());
-  }
+  if (pwrite(file_.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()) ||
+      ftruncate(file_.get(), static_cast<off_t>(pid.size())) != 0)
+    throw_io_error(path_, "write", errno, pid.size());
 }
 
-RunLock::~RunLock() { close(descriptor_); }
-
 void RunLock::check() const {
-  struct stat held {
-  }, named{};
-  if (fstat(descriptor_, &held) == 0 && stat(path_.c_str(), &named) == 0 && held.st_dev == named.st_dev &&
-      held.st_ino == named.st_ino)
-    return;
+  if (is_at(file_, path_)) return;
   throw IoError(
       path_ +
       ": is not the file that this process has locked: the run directory was removed or moved. Nothing more is "

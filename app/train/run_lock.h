@@ -4,6 +4,7 @@
 #include <string>
 
 #include "app/system/errors.h"
+#include "data/io/descriptor.h"
 
 namespace bert {
 
@@ -18,15 +19,12 @@ class RunLock {
  public:
   /// Creates the directory if it is absent. Throws RunLocked with the pid of the other process, IoError.
   explicit RunLock(const std::string& run_directory);
-  ~RunLock();
   /// Throws IoError if the directory has been removed or moved since: its path may then be another run's.
   void check() const;
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
 
  private:
   const std::string path_;
-  int descriptor_;
+  Descriptor file_;
 };
 
 }  // namespace bert

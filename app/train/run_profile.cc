@@ -38,9 +38,7 @@ std::optional<std::string> RunProfile::end(int64_t applied, bool stopping, doubl
     if (applied < from_) return {};
     const auto report = profile_report(
         times, {.flops_per_second = gemm_flops, .bytes_per_second = measure_copy(device_)}, from_, applied);
-    AtomicFile file(directory_ + "/profile.json");
-    file.write(report.dump(2) + "\n");
-    file.commit();
+    write_file(directory_ + "/profile.json", report.dump(2) + "\n");
     return profile_table(report) + "\nthe profile is in " + directory_ + "/profile.json and trace.json";
   } catch (const IoError& error) {
     profiler_.reset();

@@ -329,11 +329,7 @@ int Trainer::run(bool allow_config_change) {
   if (run_.ended_early()) end_early();
   run_.step().broadcast_parameters();
   run_.announce(applied_);
-  if (run_.step().rank() == 0) {
-    AtomicFile file(config_.run_directory + "/config.json");
-    file.write(run_.config_json());
-    file.commit();
-  }
+  if (run_.step().rank() == 0) write_file(config_.run_directory + "/config.json", run_.config_json());
   run_.log().open(saved_);
   if (applied_ < last_step_) run_.log().say(describe_begin(run_, applied_, last_step_));
   if (applied_ >= last_step_) {

@@ -64,13 +64,7 @@ std::string schema_of(const std::string& task) {
 
 /// Prints `text`, or writes it to `output` if that names a file.
 void write_or_print(const std::string& text, const std::string& output) {
-  if (output.empty()) {
-    fmt::print("{}", text);
-    return;
-  }
-  AtomicFile file(output);
-  file.write(text);
-  file.commit();
+  output.empty() ? fmt::print("{}", text) : write_file(output, text);
 }
 
 int schema(int argc, char** argv) {

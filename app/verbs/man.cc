@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "app/cli/command_line.h"
@@ -13,7 +12,6 @@
 #include "app/verbs/programs.h"
 #include "app/verbs/verbs.h"
 #include "data/io/files.h"
-#include "data/io/io_errors.h"
 
 namespace bert {
 namespace {
@@ -56,13 +54,9 @@ int man_command(int argc, char** argv) {
     fmt::print("{}", found->second);
     return kOk;
   }
-  std::error_code error;
-  std::filesystem::create_directories(output, error);
-  if (error) throw_io_error(output, "create", error.value());
+  make_directories(output);
   for (const auto& [name, text] : pages) {
-    AtomicFile file((std::filesystem::path(output) / (name + ".1")).string());
-    file.write(text);
-    file.commit();
+    write_file((std::filesystem::path(output) / (name + ".1")).string(), text);
   }
   return kOk;
 }

@@ -116,9 +116,7 @@ std::vector<NamedPath> files_of(const std::vector<std::string>& directories) {
 }
 
 void write_report(const std::string& output, const std::string& text, size_t runs) {
-  AtomicFile file(output);
-  file.write(text);
-  file.commit();
+  write_file(output, text);
   fmt::print(stderr, "bert report: wrote {}: {} {}, {} bytes\n", output, runs, runs == 1 ? "run" : "runs", text.size());
 }
 

@@ -17,7 +17,6 @@
 #include "data/io/files.h"
 #include "data/io/io_errors.h"
 #include "data/io/text_parts.h"
-#include "data/text/paragraphs.h"
 #include "data/text/unicode.h"
 
 namespace bert {

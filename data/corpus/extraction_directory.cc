@@ -3,14 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <system_error>
 
 #include "data/corpus/input_files.h"
 #include "data/io/error.h"
@@ -42,16 +40,6 @@ bool is_temporary(std::string_view name) {
   return target == kState || target == kSummary || text_number(target).has_value();
 }
 
-std::vector<std::string> names_in(const std::string& path) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
-    names.push_back(entry->path().filename().string());
-  if (error) throw_io_error(path, "read", error.value());
-  std::ranges::sort(names);
-  return names;
-}
-
 /// The first difference between two lists of settings, "--min-words is 10 there and 5 here"; empty if they are equal.
 std::string first_difference(const Settings& there, const Settings& here) {
   const auto value_in = [](const Settings& list, const std::string& name) {
@@ -78,9 +66,7 @@ int64_t figure(const Figures& figures, const std::string& name) {
 
 ExtractionDirectory::ExtractionDirectory(std::string path, Settings settings)
     : path_(std::move(path)), settings_(std::move(settings)) {
-  std::error_code error;
-  fs::create_directories(path_, error);
-  if (error) throw_io_error(path_, "create", error.value());
+  make_directories(path_);
   lock();
   const std::vector<std::string> names = names_in(path_);
   const bool has_state = std::ranges::find(names, kState) != names.end();
@@ -120,11 +106,7 @@ void ExtractionDirectory::lock() {
     if (!lock_) throw_io_error(path_, "write", errno);
     if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
       throw IoError(path_ + ": another process extracts into this directory; wait for it, or name another directory");
-    struct stat locked {
-    }, named{};
-    if (fstat(lock_.get(), &locked) != 0 || stat(mark.c_str(), &named) != 0 || locked.st_ino != named.st_ino ||
-        locked.st_dev != named.st_dev)
-      continue;
+    if (!is_at(lock_, mark)) continue;
     if (exists) return;
     // A process may have begun and finished between the look at the names and the new mark.
     names = names_in(path_);
@@ -163,15 +145,11 @@ void ExtractionDirectory::save(int64_t files, const Figures& figures) {
   Json state = {{"settings", Json::object()}, {"files", files}, {"figures", Json::object()}};
   for (const auto& [name, value] : settings_) state["settings"][name] = value;
   for (const auto& [name, value] : figures) state["figures"][name] = value;
-  AtomicFile out(file(kState));
-  out.write(state.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-  out.commit();
+  write_file(file(kState), state.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void ExtractionDirectory::finish(const std::string& summary) {
-  AtomicFile out(file(kSummary));
-  out.write(summary + "\n");
-  out.commit();
+  write_file(file(kSummary), summary + "\n");
   fs::remove(file(kUnfinishedExtraction));
   fs::remove(file(kState));
   sync_path(path_);

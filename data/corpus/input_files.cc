@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "data/io/error.h"
@@ -60,13 +59,7 @@ class Search {
     const Identity identity{status.st_dev, status.st_ino};
     if (std::ranges::find(open_, identity) != open_.end()) return;  // a link to a directory above it
     open_.push_back(identity);
-    std::vector<std::string> names;
-    std::error_code error;
-    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
-      names.push_back(entry->path().filename().string());
-    if (error) throw_io_error(path, "read", error.value());
-    std::ranges::sort(names);
-    for (const std::string& name : names) {
+    for (const std::string& name : names_in(path)) {
       const std::string inner = (fs::path(path) / name).string();
       if (name == kUnfinishedExtraction)
         throw DataError(path + ": the extraction of this text was not finished; run bert data extract again");

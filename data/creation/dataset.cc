@@ -13,7 +13,6 @@
 #include "data/formats/example_file.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
-#include "data/io/io_errors.h"
 #include "data/random/permutation.h"
 
 namespace bert {
@@ -31,11 +30,9 @@ constexpr int64_t kMostShards = 99'999;  // five digits in the names
 
 std::string absolute(const std::string& path) { return fs::weakly_canonical(fs::absolute(path)).string(); }
 
-/// The directory with its parents. Returns its path.
+/// Makes the directory with its parents. Returns its path.
 std::string made_directory(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) throw_io_error(path, "create", error.value());
+  make_directories(path);
   return absolute(path);
 }
 
@@ -314,9 +311,7 @@ void write_dataset(const DirectoryOptions& options, const DatasetPlan& plan, con
                            {kText, text},
                            {kRead, read},
                            {"files", list}};
-    AtomicFile file(directory + "/" + kManifest);
-    file.write(manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-    file.commit();
+    write_file(directory + "/" + kManifest, manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   };
   if (!plan.validation_output.empty()) write(plan.validation_output, summary.validation_files);
   write(plan.output, summary.files);

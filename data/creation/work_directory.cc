@@ -26,13 +26,6 @@ constexpr const char* kName = ".work";
 constexpr const char* kParameters = "parameters";
 constexpr const char* kRemoving = "removing";
 
-/// Makes the directory with its parents.
-void make_directory(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) throw_io_error(path, "create", error.value());
-}
-
 /// 64 random bits: process numbers and names of machines repeat, for example in containers.
 std::string name_of_process() {
   std::random_device random;
@@ -125,7 +118,7 @@ int64_t Note::number(const std::string& name, int64_t low, int64_t high) const {
 WorkDirectory::WorkDirectory(const std::vector<std::string>& directories, const Parameters& parameters, bool overwrite,
                              const std::function<void()>& remove_made)
     : path_((fs::path(directories.front()) / kName).string()), process_(name_of_process()) {
-  for (const std::string& directory : directories) make_directory((fs::path(directory) / kName).string());
+  for (const std::string& directory : directories) make_directories((fs::path(directory) / kName).string());
   locks_.emplace(path_ + "/locks");
   if (overwrite || is_being_removed(directories.front())) start_over(overwrite, parameters, remove_made);
   locks_->lock(kUse, true);
@@ -177,9 +170,7 @@ std::string WorkDirectory::unnamed(const std::string& final_path) const {
 std::string WorkDirectory::target_note(size_t number) { return fmt::format("target-{:05}", number); }
 
 void WorkDirectory::write_note(const std::string& name, const Parameters& note) const {
-  AtomicFile file(path_ + "/" + name);
-  file.write(to_lines(note));
-  file.commit();
+  write_file(path_ + "/" + name, to_lines(note));
 }
 
 std::optional<Note> WorkDirectory::note(const std::string& name) const {

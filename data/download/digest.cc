@@ -1,17 +1,13 @@
 #include "data/download/digest.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
 #include <array>
-#include <cerrno>
 #include <stdexcept>
 #include <vector>
 
-#include "data/io/descriptor.h"
-#include "data/io/error.h"
-#include "data/io/io_errors.h"
+#include "data/io/files.h"
 
 namespace bert {
 namespace {
@@ -44,16 +40,10 @@ std::string Digest::hexadecimal() const {
 }
 
 std::string digest_of_file(const std::string& path, const std::string& algorithm) {
-  constexpr size_t kPiece = size_t{1} << 20;
   Digest digest(algorithm);
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file && errno == ENOENT) throw InputMissing(path + ": no such file");
-  if (!file) throw_io_error(path, "open", errno);
-  std::vector<char> piece(kPiece);
-  for (ssize_t got; (got = read(file.get(), piece.data(), piece.size())) != 0;) {
-    if (got < 0 && errno != EINTR) throw_io_error(path, "read", errno);
-    if (got > 0) digest.update(piece.data(), static_cast<size_t>(got));
-  }
+  const MappedFile file(path);
+  digest.update(file.data(), static_cast<size_t>(file.size()));
+  file.expect_whole();
   return digest.hexadecimal();
 }
 

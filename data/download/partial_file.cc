@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,11 +32,8 @@ PartialFile::PartialFile(const std::string& target, PublishedDigest published)
       descriptor_(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)) {
   if (!descriptor_) throw_io_error(path_, "create", errno);
   const bool alone = flock(descriptor_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-  struct stat opened {
-  }, named{};
   // Another process may have given the part its final name since it was opened here.
-  if (!alone || fstat(descriptor_.get(), &opened) != 0 || stat(path_.c_str(), &named) != 0 ||
-      opened.st_ino != named.st_ino)
+  if (!alone || !is_at(descriptor_, path_))
     throw IoError(path_ + ": another process is downloading this file; wait for it, or end it");
   if (!published_.algorithm.empty()) digest_.emplace(published_.algorithm);
   read_source();

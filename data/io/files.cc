@@ -186,6 +186,12 @@ void AtomicFile::commit() {
   sync_path(directory_of(target_));
 }
 
+void write_file(const std::string& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
 AppendedFile::AppendedFile(const std::string& path)
     : path_(path), descriptor_(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
   if (!descriptor_) throw_io_error(path, "open", errno);
@@ -259,6 +265,29 @@ void sync_path(const std::string& path) {
   if (!file) throw_io_error(path, "sync", errno);
   // Some file systems cannot sync a directory and return EINVAL. That is not an error here.
   if (fsync(file.get()) != 0 && errno != EINVAL) throw_io_error(path, "sync", errno);
+}
+
+void make_directories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw_io_error(path, "create", error.value());
+}
+
+std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  if (error) throw_io_error(path, "read", error.value());
+  std::ranges::sort(names);
+  return names;
+}
+
+bool is_at(const Descriptor& file, const std::string& path) {
+  struct stat opened {
+  }, there{};
+  return fstat(file.get(), &opened) == 0 && stat(path.c_str(), &there) == 0 && opened.st_dev == there.st_dev &&
+         opened.st_ino == there.st_ino;
 }
 
 Checksum::Checksum() : state_(XXH3_createState()) {

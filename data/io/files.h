@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/io/descriptor.h"
 #include "data/io/mapping_guard.h"
@@ -48,6 +49,9 @@ class AtomicFile {
   int64_t size_ = 0;
 };
 
+/// Writes `content` as the whole of `path`, by an AtomicFile.
+void write_file(const std::string& path, std::string_view content);
+
 /// A file to which whole pieces are appended, such as a log. Failures throw IoError as those of AtomicFile do.
 class AppendedFile {
  public:
@@ -86,6 +90,15 @@ class MappedFile {
 
 /// fsync of a file or directory by name. Throws IoError.
 void sync_path(const std::string& path);
+
+/// Creates the directory `path` and those above it. Throws IoError.
+void make_directories(const std::string& path);
+
+/// The names in a directory, sorted by their bytes. Throws IoError.
+std::vector<std::string> names_in(const std::string& path);
+
+/// True if `path` leads to the opened file.
+bool is_at(const Descriptor& file, const std::string& path);
 
 /// XXH3-128 as 32 lowercase hexadecimal digits.
 std::string checksum(const void* data, size_t bytes);

@@ -62,13 +62,6 @@ std::vector<int64_t> steps_of(const std::string& run) {
   return steps;
 }
 
-std::vector<std::string> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
-  std::ranges::sort(names);
-  return names;
-}
-
 void overwrite(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
 TEST_CASE("The newest checkpoints are kept, latest names the newest", "[unit][checkpoint]") {

@@ -5,7 +5,6 @@
 
 #include "data/examples/example_maker.h"
 #include "data/formats/shard.h"
-#include "data/io/error.h"
 #include "tests/support/mask_statistics.h"
 #include "tests/testing.h"
 

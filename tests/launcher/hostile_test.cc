@@ -1,6 +1,5 @@
 // A hostile host on the network: it floods the job's port, or knows the traffic but not the token. Needs root and
 // iproute2.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -15,7 +14,6 @@
 #include <memory>
 #include <new>
 #include <set>
-#include <sstream>
 
 #include "app/checkpoint/files.h"
 #include "app/net/event_loop.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <csignal>
 #include <set>
-#include <sstream>
 
 #include "app/launcher/settings/job_token.h"
 #include "app/net/socket.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <vector>
 
 #include "app/checkpoint/files.h"
 #include "app/checkpoint/state.h"
@@ -10,6 +10,7 @@
 #include "app/interop/hugging_face.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
+#include "data/io/files.h"
 #include "tests/support/command_testing.h"
 #include "tests/support/hf_golden.h"
 #include "tests/testing.h"
@@ -36,12 +37,6 @@ CommandResult to_hf(const std::string& input, const std::string& output) {
   return convert({"--to", "huggingface", "--input", input, "--output", output});
 }
 
-std::set<std::string> names_in(const std::string& directory) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
-  return names;
-}
-
 TEST_CASE("A directory of transformers becomes a checkpoint, and that the same directory", "[golden][interop]") {
   const TemporaryDirectory directory;
   const std::string input = hf_directory(directory), ours = directory.path("ours"), back = directory.path("back");
@@ -55,9 +50,9 @@ TEST_CASE("A directory of transformers becomes a checkpoint, and that the same d
   CHECK(line["format"] == "checkpoint");
   CHECK(line["loaded"] == 30);
   CHECK(line["missing"].empty());
-  CHECK(names_in(ours) == std::set<std::string>{"MANIFEST.json", "config.json", "model.safetensors",
-                                                "special_tokens_map.json", "state.json", "tokenizer.json",
-                                                "tokenizer_config.json", "vocab.txt"});
+  CHECK(names_in(ours) == std::vector<std::string>{"MANIFEST.json", "config.json", "model.safetensors",
+                                                   "special_tokens_map.json", "state.json", "tokenizer.json",
+                                                   "tokenizer_config.json", "vocab.txt"});
   CHECK(verify_checkpoint(ours).size() == 7);
   const CheckpointState state = parse_checkpoint_state(read_file(ours + "/state.json"), "state.json");
   CHECK(state.step == 0);
@@ -71,8 +66,8 @@ TEST_CASE("A directory of transformers becomes a checkpoint, and that the same d
   result = to_hf(ours, back);
   INFO(result.err);
   REQUIRE(result.code == kOk);
-  CHECK(names_in(back) == std::set<std::string>{"config.json", "model.safetensors", "special_tokens_map.json",
-                                                "tokenizer.json", "tokenizer_config.json", "vocab.txt"});
+  CHECK(names_in(back) == std::vector<std::string>{"config.json", "model.safetensors", "special_tokens_map.json",
+                                                   "tokenizer.json", "tokenizer_config.json", "vocab.txt"});
   // transformers' own file, byte for byte
   CHECK(read_file(back + "/model.safetensors") == read_file(input + "/model.safetensors"));
   CHECK(read_hugging_face(back).report.plain());
@@ -83,7 +78,7 @@ TEST_CASE("A directory of transformers becomes a checkpoint, and that the same d
   REQUIRE(result.code == kOk);
   for (const std::string& name : names_in(back))
     CHECK(read_file(back + "/" + name) == read_file(directory.path("c/") + name));
-  CHECK(names_in(directory.path()) == std::set<std::string>{"back", "c", "ours", "pretraining"});
+  CHECK(names_in(directory.path()) == std::vector<std::string>{"back", "c", "ours", "pretraining"});
 }
 
 TEST_CASE("An encoder, a masked-token model and a fine-tuned one keep what they have", "[golden][interop]") {
@@ -121,7 +116,7 @@ TEST_CASE("An output is never damaged", "[unit][interop]") {
   std::ofstream(input + "/config.json") << "{";
   CHECK(convert({"--from", "huggingface", "--input", input, "--output", output, "--overwrite"}).code == kBadData);
   CHECK(read_file(output + "/MANIFEST.json") == manifest);
-  CHECK(names_in(directory.path()) == std::set<std::string>{"out", "pretraining"});
+  CHECK(names_in(directory.path()) == std::vector<std::string>{"out", "pretraining"});
 
   result = to_hf(output, output + "/more");
   CHECK(result.code == kUsage);

@@ -24,12 +24,6 @@ using bert::testing::TemporaryDirectory;
 namespace bert {
 namespace {
 
-void write_file(const std::string& path, std::string_view text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 /// Standard output of `bert tokenize ARGUMENTS` for the standard input `input`.
 std::string tokenize(std::vector<std::string> arguments, std::string_view input) {
   const TemporaryDirectory directory;

@@ -84,9 +84,7 @@ void keep_unread(const std::string& path) {
 
 void write_quietly(const std::string& path, const std::string& text) {
   try {
-    AtomicFile file(path);
-    file.write(text);
-    file.commit();
+    write_file(path, text);
   } catch (const std::exception&) {  // ignored, as complete_error_file promises
   }
 }

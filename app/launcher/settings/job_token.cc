@@ -21,6 +21,8 @@
 #include "app/system/crypto.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
+#include "data/io/files.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -29,16 +31,11 @@ constexpr size_t kTokenBytes = 32;
 
 std::string from_hexadecimal(std::string_view digits, const std::string& where) {
   while (!digits.empty() && std::isspace(static_cast<unsigned char>(digits.back())) != 0) digits.remove_suffix(1);
-  const auto value = [](char digit) {
-    if (digit >= '0' && digit <= '9') return digit - '0';
-    if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-    return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
-  };
   std::string bytes;
   for (size_t i = 0; i + 1 < digits.size(); i += 2) {
-    const int high = value(digits[i]), low = value(digits[i + 1]);
-    if (high < 0 || low < 0) break;
-    bytes += static_cast<char>(high * 16 + low);
+    const auto byte = number_of<uint8_t>(digits.substr(i, 2), 16);
+    if (!byte) break;
+    bytes += static_cast<char>(*byte);
   }
   // The message does not show the content: it may be a token with one wrong digit.
   if (digits.size() != 2 * kTokenBytes || bytes.size() != kTokenBytes)
@@ -143,9 +140,7 @@ std::vector<OwnDirectory> own_directories(const std::string& prefix) {
 }
 
 long largest_ticket(const std::vector<OwnDirectory>& directories) {
-  long largest = 0;
-  for (const OwnDirectory& each : directories) largest = std::max(largest, each.ticket);
-  return largest;
+  return directories.empty() ? 0 : std::ranges::max(directories, {}, &OwnDirectory::ticket).ticket;
 }
 
 /// Makes a directory with a ticket. Returns false if another agent has removed the directory before it had one.
@@ -215,14 +210,6 @@ Descriptor make_shared_file(const std::string& path) {
   if (placed) return file;
   if (error != EEXIST) throw IoError(path + ": cannot be made: " + std::strerror(error));
   return Descriptor();
-}
-
-/// True if the path still leads to the opened file.
-bool is_at(const Descriptor& file, const std::string& path) {
-  struct stat opened {
-  }, there{};
-  return fstat(file.get(), &opened) == 0 && lstat(path.c_str(), &there) == 0 && opened.st_ino == there.st_ino &&
-         opened.st_dev == there.st_dev;
 }
 
 /// Removes a file that no other agent has locked. The exclusive lock keeps other agents from relying on the file.

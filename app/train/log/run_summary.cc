@@ -15,9 +15,7 @@ void RunSummary::write(int64_t applied) const {
   nlohmann::ordered_json summary = {{"steps", applied}, {"max_steps", max_steps_}, {"config_sha256", sha256_}};
   for (const auto& [name, value] : figures_) summary[name] = value;
   if (sequences_per_second_) summary["sequences_per_second"] = *sequences_per_second_;
-  AtomicFile file(path_);
-  file.write(summary.dump(2) + "\n");
-  file.commit();
+  write_file(path_, summary.dump(2) + "\n");
 }
 
 void RunSummary::mend(int64_t applied) const {
