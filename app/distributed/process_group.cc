@@ -26,7 +26,6 @@
 #include "app/distributed/collective_monitor.h"
 #include "app/distributed/environment.h"
 #include "app/distributed/gloo_backend.h"
-#include "app/distributed/init_method.h"
 #include "app/distributed/monitored_backend.h"
 #include "app/distributed/nccl_backend.h"
 #include "app/distributed/rounds.h"

@@ -1,26 +1,87 @@
 #include "app/finetune/finetuning_run.h"
 
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <functional>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "app/checkpoint/fit.h"
-#include "app/finetune/task_evaluation.h"
+#include "app/finetune/finetuning_step.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/system/errors.h"
+#include "app/train/step/optimizer_step.h"
 #include "app/train/trainer.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/loader/task_loader.h"
+#include "data/tasks/task_data.h"
 #include "data/tokenizer/vocabulary_warnings.h"
+#include "model/evaluation_guard.h"
 #include "model/state_dict.h"
 
 namespace bert {
 namespace {
+
+struct TaskLogits {
+  std::vector<float> logits;  // as TaskFeatures describes
+  double loss = 0;            // mean loss of all labels, as in training; 0 where there are none
+};
+
+/// Computes the logits of all sequences without dropout. Batches are dealt to the ranks in turn; the logits do not depend
+/// on the number of ranks. Every rank must call it and gets the same result. `with_loss`: the sequences have labels.
+/// `stop` is asked before each batch and may differ between ranks. If it is true on one rank, no rank gets a result.
+std::optional<TaskLogits> compute_task_logits(FinetuningStep& step, const TaskFeatures& features, bool with_loss,
+                                              const std::function<bool()>& stop) {
+  constexpr int64_t kBatch = 32;  // units; the logits depend on it by rounding only
+  const int64_t choices = step.head().choices, units = std::ssize(features.sequences) / choices;
+  const int64_t batches = (units + kBatch - 1) / kBatch;
+  const std::vector<int64_t> offsets = features.logit_offsets();
+  torch::Tensor flat = torch::zeros({offsets.back()});
+  // One row for each batch. One rank fills in a row, so the sum over ranks is exact.
+  enum Column : int64_t { kEvaluated, kLoss, kItems, kColumns };
+  torch::Tensor table = torch::zeros({batches, kColumns}, torch::kDouble);
+  const torch::NoGradGuard no_grad;
+  const EvaluationGuard evaluation(step.module());
+  for (int64_t i = step.rank(); i < batches && !stop(); i += step.world_size()) {
+    std::vector<int64_t> members(static_cast<size_t>(std::min(kBatch, units - i * kBatch)));
+    std::iota(members.begin(), members.end(), i * kBatch);
+    const PackedBatch batch = pack_task_sequences(features, choices, members, members).to(step.device());
+    const torch::Tensor logits = step.forward(batch);
+    auto* row = table.mutable_data_ptr<double>() + i * kColumns;
+    row[kEvaluated] = 1;
+    if (with_loss) {
+      row[kItems] = step.labels_of(batch).item<double>();
+      // The mean over classes that all have the weight 0 is not a number.
+      if (row[kItems] > 0) row[kLoss] = step.loss(logits, batch).item<double>() * row[kItems];
+    }
+    const int64_t begin = offsets[static_cast<size_t>(i * kBatch * choices)];
+    flat.narrow(0, begin, logits.numel()).copy_(logits.flatten());
+  }
+  table = step.sum_over_ranks(table);
+  if (table.select(1, kEvaluated).sum().item<double>() < static_cast<double>(batches)) return std::nullopt;
+  flat = step.sum_over_ranks(flat);
+  TaskLogits result;
+  const auto* values = flat.const_data_ptr<float>();
+  result.logits.assign(values, values + flat.numel());
+  double loss = 0, items = 0;
+  for (int64_t i = 0; i < batches; ++i) {  // in the order of the batches, for any number of ranks
+    loss += table.const_data_ptr<double>()[i * kColumns + kLoss];
+    items += table.const_data_ptr<double>()[i * kColumns + kItems];
+  }
+  if (items > 0) result.loss = loss / items;
+  return result;
+}
 
 constexpr const char* kEvaluationsSinceBest = "evaluations_since_best";
 constexpr const char* kBestStep = "best_step";
@@ -53,6 +114,30 @@ std::string text_of(const std::vector<TaskMetric>& metrics) {
 }
 
 }  // namespace
+
+/// While it lives, the model of a step has the weights that rank 0 passes. Every rank must make one; the other ranks pass
+/// an empty list. The destructor gives the model its own weights back, to the bit.
+class BorrowedWeights {
+ public:
+  /// `step` must outlive this object. Throws c10::Error on rank 0 if the weights are those of another model.
+  BorrowedWeights(OptimizerStep& step, const StateDict& weights) {
+    for (const auto& item : state_dict(step.module())) {
+      const at::Tensor tensor = item.value().detach();
+      own_.emplace_back(tensor, tensor.clone());
+    }
+    if (step.rank() == 0) load_state_dict(step.module(), weights);
+    step.broadcast_parameters();
+  }
+  ~BorrowedWeights() {
+    const torch::NoGradGuard no_grad;
+    for (const auto& [tensor, values] : own_) tensor.copy_(values);
+  }
+  BorrowedWeights(const BorrowedWeights&) = delete;
+  BorrowedWeights& operator=(const BorrowedWeights&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> own_;  // each tensor of the model with its values before
+};
 
 FinetuningRun::FinetuningRun(FinetuningInputs inputs, const RunPlace& place)
     : group_(place.group),

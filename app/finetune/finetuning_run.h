@@ -9,7 +9,6 @@
 
 #include "app/config/finetune_config.h"
 #include "app/distributed/process_group.h"
-#include "app/finetune/borrowed_weights.h"
 #include "app/finetune/finetuning_inputs.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/tasks/task_scoring.h"
@@ -22,6 +21,8 @@ namespace bert {
 
 /// Fine-tunes as `config` says, with the results and errors of train() in app/train/trainer.h.
 int finetune(const FinetuneConfig& config, bool allow_config_change);
+
+class BorrowedWeights;  // finetuning_run.cc
 
 class FinetuningRun : public RunState {
  public:

@@ -1,5 +1,3 @@
-#include "app/launcher/agent.h"
-
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +14,7 @@
 #include "app/launcher/job/culprit.h"
 #include "app/launcher/job/job_link.h"
 #include "app/launcher/job/verdict.h"
+#include "app/launcher/launcher.h"
 #include "app/launcher/ranks/failure.h"
 #include "app/launcher/ranks/file_timer.h"
 #include "app/launcher/ranks/process_guard.h"
@@ -80,6 +79,7 @@ JobToken take_token(const RendezvousConfig& rendezvous) {
   return JobToken();
 }
 
+/// One node's part of a job: starts the ranks that the rendezvous assigns, watches them, stops them, reports failures.
 class Agent {
  public:
   explicit Agent(const LaunchConfig& config)
@@ -97,6 +97,8 @@ class Agent {
                     [this](pid_t pid, const std::string& scope, int signal) { time_out(pid, scope, signal); });
   }
 
+  /// Runs this node's part until the job ends. Returns 0, the exit code of the first rank that failed (128 + n if signal
+  /// n killed it, 75 if ranks were preempted), 128 + n after signal n, or 69 if nodes are missing or lost.
   int run() {
     loop_.watch(signals_.descriptor(), POLLIN, [this](short) { take_signals(); });
     const auto done = [this] { return ended_ && workers_.empty() && link_->finished() && logs_.drained(); };
@@ -306,6 +308,9 @@ class Agent {
 
 }  // namespace
 
-int run_agent(const LaunchConfig& config) { return Agent(config).run(); }
+int launch_command(int argc, char** argv) {
+  const auto config = parse_launch_command(argc, argv);
+  return config ? Agent(*config).run() : kOk;
+}
 
 }  // namespace bert

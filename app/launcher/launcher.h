@@ -3,7 +3,7 @@
 // Note [Launcher]
 //
 // One bertrun runs on each machine (a node). It is one thread that waits in epoll (app/net/event_loop.h). No peer and no
-// rank can block it. A node consists of an agent (agent.h), which starts, watches and stops the ranks of its machine,
+// rank can block it. A node consists of an agent (agent.cc), which starts, watches and stops the ranks of its machine,
 // and a link to the job (job/job_link.h). One node hosts the rendezvous. With the static rendezvous the host is
 // --node-rank 0. With c10d the host is the machine that --rdzv-endpoint names; of several agents there, the first to
 // take the port is the host. The link of the host is a JobHost. It runs the state machine that decides which nodes take

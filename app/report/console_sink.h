@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "app/report/sink.h"
 
@@ -12,10 +13,11 @@ class ConsoleSink : public Sink {
  public:
   /// The arguments of Progress: the name of the activity of this moment, and a function that gets every line that is
   /// shown.
-  ConsoleSink(std::function<std::string()> activity, Progress::Record record);
+  ConsoleSink(std::function<std::string()> activity, Progress::Record record)
+      : progress_(std::move(activity), std::move(record)) {}
 
-  void training_begins(const TrainingBegin& begin) override;
-  void interval(const IntervalReport& report) override;
+  void training_begins(const TrainingBegin& begin) override { progress_.start(begin.step, begin.last_step); }
+  void interval(const IntervalReport& report) override { progress_.update(report.metrics); }
 
   /// Prints a line above the bar.
   void message(const std::string& text) { progress_.message(text); }

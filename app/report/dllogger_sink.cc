@@ -1,5 +1,3 @@
-#include "app/report/dllogger_sink.h"
-
 #include <fmt/format.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "app/report/file_sinks.h"
 #include "app/report/line_file.h"
 #include "data/io/files.h"
 

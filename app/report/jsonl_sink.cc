@@ -1,7 +1,7 @@
-#include "app/report/jsonl_sink.h"
-
 #include <filesystem>
 #include <optional>
+
+#include "app/report/file_sinks.h"
 
 namespace bert {
 namespace {

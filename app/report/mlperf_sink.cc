@@ -1,10 +1,9 @@
-#include "app/report/mlperf_sink.h"
-
 #include <cmath>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "app/report/file_sinks.h"
 #include "app/report/line_file.h"
 #include "data/io/files.h"
 
@@ -13,13 +12,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kToken = ":::MLLOG ";
+constexpr std::string_view kLineToken = ":::MLLOG ";
 constexpr const char *kPoint = "POINT_IN_TIME", *kStart = "INTERVAL_START", *kEnd = "INTERVAL_END";
 
 /// True for lines of steps up to `saved`, but for that of the end: the run goes on.
-bool is_before(std::string_view line, int64_t saved) {
-  if (saved < 0 || !line.starts_with(kToken)) return false;
-  const auto object = nlohmann::json::parse(line.substr(kToken.size()), nullptr, /*allow_exceptions=*/false);
+bool is_kept(std::string_view line, int64_t saved) {
+  if (saved < 0 || !line.starts_with(kLineToken)) return false;
+  const auto object = nlohmann::json::parse(line.substr(kLineToken.size()), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || object.value("key", "") == "run_stop") return false;
   const auto metadata = object.value("metadata", nlohmann::json::object());
   return metadata.is_object() && metadata.value("step", int64_t{0}) <= saved;
@@ -36,7 +35,7 @@ class MlperfSink : public Sink {
 
   void begin(const RunFacts& facts) override {
     make_directories(directory_);
-    file_.emplace(directory_ + "/mlperf.log", [this](std::string_view line) { return is_before(line, saved_); });
+    file_.emplace(directory_ + "/mlperf.log", [this](std::string_view line) { return is_kept(line, saved_); });
     sequences_a_step_ = facts.config.at("global_batch_size").get<int64_t>();
     if (file_->kept_lines()) return;
     time_ = facts.init_time;
@@ -143,7 +142,7 @@ class MlperfSink : public Sink {
     const Json object = {{"namespace", ""},     {"time_ms", std::llround(time_ * kMilliseconds)},
                          {"event_type", event}, {"key", key},
                          {"value", value},      {"metadata", std::move(place)}};
-    file_->write(std::string(kToken) + object.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
+    file_->write(std::string(kLineToken) + object.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
   }
 
   const std::string directory_;

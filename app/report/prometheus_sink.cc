@@ -1,5 +1,3 @@
-#include "app/report/prometheus_sink.h"
-
 #include <fmt/format.h>
 
 #include <cctype>
@@ -14,6 +12,7 @@
 #include "app/http/server.h"
 #include "app/http/types.h"
 #include "app/net/socket.h"
+#include "app/report/file_sinks.h"
 #include "data/io/files.h"
 
 namespace bert {

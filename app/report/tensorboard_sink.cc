@@ -1,8 +1,7 @@
-#include "app/report/tensorboard_sink.h"
-
 #include <optional>
 
 #include "app/report/event_file.h"
+#include "app/report/file_sinks.h"
 #include "app/report/line_file.h"
 #include "data/io/files.h"
 

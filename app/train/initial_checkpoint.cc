@@ -58,7 +58,31 @@ class InitialCheckpoint {
   InitialCheckpoint(const PretrainingInputs& inputs, ProcessGroupPtr group, TrainingStep& step, RunLog& log)
       : inputs_(inputs), group_(std::move(group)), step_(step), log_(log), objective_(objective_of(inputs.config)) {}
 
-  void start();
+  void start() {
+    std::string directory;
+    Checkpoint checkpoint = open_initial_checkpoint(directory);
+    const std::string other =
+        vocabulary_difference(checkpoint.state.model.vocabulary, tokenizer().vocabulary().tokens());
+    if (!other.empty()) {
+      throw ConfigError(fmt::format("initial_checkpoint: {} was trained with another vocabulary than {}: {}", directory,
+                                    config().data.vocab_file, other));
+    }
+    check_same_function(directory, checkpoint.state);
+    if (checkpoint.model.contains("cls.predictions.bias")) {
+      fit_objective(directory, checkpoint);
+    } else {
+      add_heads(directory, checkpoint);
+    }
+    fit_checkpoint("initial_checkpoint: " + directory, differences_from(checkpoint.state, directory), {"/model/"}, [&] {
+      step_.start_phase({.weights = checkpoint.model,
+                         .optimizer_state = checkpoint.optimizer,
+                         .keep_moments = config().initial_optimizer_state});
+    });
+    expect_whole(checkpoint.model);
+    expect_whole(checkpoint.optimizer);
+    log_.say("starting from the weights" + std::string(config().initial_optimizer_state ? " and moments" : "") +
+             " of " + directory);
+  }
 
  private:
   [[nodiscard]] const PretrainConfig& config() const { return inputs_.config; }
@@ -71,17 +95,117 @@ class InitialCheckpoint {
     return bert::on_rank_zero(group_, name, config().distributed.timeout_seconds, work);
   }
 
-  std::string find_initial_checkpoint();
-  Checkpoint open_initial_checkpoint(std::string& directory);
-  Checkpoint open_foreign(const ForeignFormat& format, std::string& directory);
+  /// Returns the directory of a valid checkpoint that initial_checkpoint stands for. Rank 0 chooses and verifies it.
+  std::string find_initial_checkpoint() {
+    return on_rank_zero("verification of initial_checkpoint", [&] {
+      return find_valid_checkpoint(config().initial_checkpoint,
+                                   [&](const std::string& message) { log_.say("initial_checkpoint: " + message); })
+          .directory;
+    });
+  }
+  Checkpoint open_initial_checkpoint(std::string& directory) {
+    try {
+      if (const ForeignFormat* format = foreign_format_of(config().initial_checkpoint))
+        return open_foreign(*format, directory);
+      refuse_other_weights(config().initial_checkpoint);
+      directory = find_initial_checkpoint();
+      return open_checkpoint(directory, tensor_bytes());
+    } catch (const InputMissing& error) {
+      throw InputMissing(std::string("initial_checkpoint: ") + error.what());
+    }
+  }
+  /// Opens the model directory of another program that initial_checkpoint names. Every rank reads its small files and the
+  /// headers of its weights; rank 0 alone has their bytes.
+  Checkpoint open_foreign(const ForeignFormat& format, std::string& directory) {
+    const auto read = [&] {
+      ForeignCheckpoint source =
+          format.read(config().initial_checkpoint, {.trust = config().trust_initial_checkpoint, .config = {}});
+      if (source.model.config.vocab_size != config().model.vocab_size)
+        resize_vocabulary(source, config().model.vocab_size);
+      return source;
+    };
+    // If rank 0 cannot read it, every rank ends with the message of rank 0.
+    const std::string report = on_rank_zero("reading of initial_checkpoint", [&] { return read().report.text(); });
+    ForeignCheckpoint source = read();
+    directory = source.path;
+    log_.say("initial_checkpoint: " + directory + ": " + report);
+    if (config().initial_optimizer_state) {
+      throw ConfigError("initial_optimizer_state: " + directory +
+                        " has no moments of an optimizer here; expected false, which starts from the weights alone");
+    }
+    const auto* words = dynamic_cast<const WordPieceTokenizer*>(&tokenizer());
+    if (source.states_case && words != nullptr) check_same_words(words->config(), source.model.tokenizer, directory);
+    if (source.model.vocabulary.empty()) {
+      log_.say(fmt::format("initial_checkpoint: {} has no vocabulary: its rows are taken as the tokens of {}",
+                           directory, config().data.vocab_file));
+      source.model.vocabulary = tokenizer().vocabulary().tokens();
+    }
+    return {.model = read_tensors(source.tensors, tensor_bytes()), .optimizer = StateDict(), .state = state_of(source)};
+  }
   /// The differences of the configuration in `state` from this one; none if it has no configuration of pre-training.
   [[nodiscard]] std::vector<ConfigDifference> differences_from(const CheckpointState& state,
-                                                               const std::string& directory) const;
-  void check_same_function(const std::string& directory, const CheckpointState& state) const;
-  void add_heads(const std::string& directory, Checkpoint& checkpoint);
+                                                               const std::string& directory) const {
+    if (state.config.empty() || !state.model.task.empty()) return {};
+    return compare(parse_pretrain_config(state.config, directory + "/state.json"), config());
+  }
+  /// Throws ConfigError if the model of the checkpoint computes other things than this one, with weights of the same
+  /// shapes.
+  void check_same_function(const std::string& directory, const CheckpointState& state) const {
+    for (const ConfigDifference& d : differences_from(state, directory)) {
+      for (const char* field : {"num_attention_heads", "hidden_act", "layer_norm_eps"}) {
+        if (d.pointer != std::string("/model/") + field) continue;
+        throw ConfigError(
+            fmt::format("initial_checkpoint: {} was trained with model.{}={}, and this run has {}; set it to "
+                        "that of the weights",
+                        directory, field, d.before, d.after));
+      }
+    }
+  }
+  /// Gives `checkpoint`, an encoder, the heads that this run has just initialised, and takes out what this run lacks.
+  void add_heads(const std::string& directory, Checkpoint& checkpoint) {
+    std::vector<std::string> begun, left_out;
+    const StateDict initial = state_dict(*step_.model);
+    const auto of_encoder = [](const std::string& name) { return part_of(name) == BertPart::kEncoder; };
+    StateDict weights;
+    for (const auto& item : checkpoint.model) {
+      const std::string& name = item.key();
+      const bool wanted = initial.contains(name) || of_encoder(name);
+      wanted ? static_cast<void>(weights.insert(name, item.value())) : left_out.push_back(name);
+    }
+    for (const auto& item : initial) {
+      const std::string& name = item.key();
+      if (weights.contains(name) || of_encoder(name)) continue;  // an encoder that lacks one is an error
+      weights.insert(name, item.value().detach().clone());
+      begun.push_back(name);
+    }
+    checkpoint.model = std::move(weights);
+    log_.say(fmt::format("initial_checkpoint: {} is an encoder without cls.predictions; the run initialises {}{}",
+                         directory, fmt::join(begun, ", "),
+                         left_out.empty() ? "" : fmt::format(", and leaves out {}", fmt::join(left_out, ", "))));
+  }
   /// Leaves the tensors of the sentence-pair head out of `checkpoint` if this run has none, and says so. Throws
   /// ConfigError if this run needs a head that `checkpoint` lacks.
-  void fit_objective(const std::string& directory, Checkpoint& checkpoint);
+  void fit_objective(const std::string& directory, Checkpoint& checkpoint) {
+    const Objective before = checkpoint.state.model.objective;
+    if (before == objective_) return;
+    const std::string names =
+        fmt::format("initial_checkpoint: {} was trained with objective {}", directory, name_of_value(before));
+    if (has_pairs(before) && has_pairs(objective_)) {
+      log_.say(fmt::format("{}; its sentence-pair head goes on with {}", names, name_of_value(objective_)));
+    } else if (has_pairs(before)) {
+      std::vector<std::string> left_out, of_optimizer;
+      checkpoint.model = without_sentence_pairs(checkpoint.model, left_out);
+      checkpoint.optimizer = without_sentence_pairs(checkpoint.optimizer, of_optimizer);
+      log_.say(fmt::format("{}; this run, with {}, leaves out {}", names, name_of_value(objective_),
+                           fmt::join(left_out, ", ")));
+    } else {
+      throw ConfigError(
+          fmt::format("{}, so it has no pooler and no sentence-pair head, which this run's objective {} needs; "
+                      "expected a checkpoint "
+                      "of nsp or sop, or objective=mlm here",
+                      names, name_of_value(objective_)));
+    }
+  }
 
   const PretrainingInputs& inputs_;
   const ProcessGroupPtr group_;
@@ -89,145 +213,6 @@ class InitialCheckpoint {
   RunLog& log_;
   const Objective objective_;
 };
-
-std::vector<ConfigDifference> InitialCheckpoint::differences_from(const CheckpointState& state,
-                                                                  const std::string& directory) const {
-  if (state.config.empty() || !state.model.task.empty()) return {};
-  return compare(parse_pretrain_config(state.config, directory + "/state.json"), config());
-}
-
-/// Returns the directory of a valid checkpoint that initial_checkpoint stands for. Rank 0 chooses and verifies it.
-std::string InitialCheckpoint::find_initial_checkpoint() {
-  return on_rank_zero("verification of initial_checkpoint", [&] {
-    return find_valid_checkpoint(config().initial_checkpoint,
-                                 [&](const std::string& message) { log_.say("initial_checkpoint: " + message); })
-        .directory;
-  });
-}
-
-/// Opens the model directory of another program that initial_checkpoint names. Every rank reads its small files and the
-/// headers of its weights; rank 0 alone has their bytes.
-Checkpoint InitialCheckpoint::open_foreign(const ForeignFormat& format, std::string& directory) {
-  const auto read = [&] {
-    ForeignCheckpoint source =
-        format.read(config().initial_checkpoint, {.trust = config().trust_initial_checkpoint, .config = {}});
-    if (source.model.config.vocab_size != config().model.vocab_size)
-      resize_vocabulary(source, config().model.vocab_size);
-    return source;
-  };
-  // If rank 0 cannot read it, every rank ends with the message of rank 0.
-  const std::string report = on_rank_zero("reading of initial_checkpoint", [&] { return read().report.text(); });
-  ForeignCheckpoint source = read();
-  directory = source.path;
-  log_.say("initial_checkpoint: " + directory + ": " + report);
-  if (config().initial_optimizer_state) {
-    throw ConfigError("initial_optimizer_state: " + directory +
-                      " has no moments of an optimizer here; expected false, which starts from the weights alone");
-  }
-  const auto* words = dynamic_cast<const WordPieceTokenizer*>(&tokenizer());
-  if (source.states_case && words != nullptr) check_same_words(words->config(), source.model.tokenizer, directory);
-  if (source.model.vocabulary.empty()) {
-    log_.say(fmt::format("initial_checkpoint: {} has no vocabulary: its rows are taken as the tokens of {}", directory,
-                         config().data.vocab_file));
-    source.model.vocabulary = tokenizer().vocabulary().tokens();
-  }
-  return {.model = read_tensors(source.tensors, tensor_bytes()), .optimizer = StateDict(), .state = state_of(source)};
-}
-
-Checkpoint InitialCheckpoint::open_initial_checkpoint(std::string& directory) {
-  try {
-    if (const ForeignFormat* format = foreign_format_of(config().initial_checkpoint))
-      return open_foreign(*format, directory);
-    refuse_other_weights(config().initial_checkpoint);
-    directory = find_initial_checkpoint();
-    return open_checkpoint(directory, tensor_bytes());
-  } catch (const InputMissing& error) {
-    throw InputMissing(std::string("initial_checkpoint: ") + error.what());
-  }
-}
-
-/// Throws ConfigError if the model of the checkpoint computes other things than this one, with weights of the same
-/// shapes.
-void InitialCheckpoint::check_same_function(const std::string& directory, const CheckpointState& state) const {
-  for (const ConfigDifference& d : differences_from(state, directory)) {
-    for (const char* field : {"num_attention_heads", "hidden_act", "layer_norm_eps"}) {
-      if (d.pointer != std::string("/model/") + field) continue;
-      throw ConfigError(
-          fmt::format("initial_checkpoint: {} was trained with model.{}={}, and this run has {}; set it to "
-                      "that of the weights",
-                      directory, field, d.before, d.after));
-    }
-  }
-}
-
-void InitialCheckpoint::start() {
-  std::string directory;
-  Checkpoint checkpoint = open_initial_checkpoint(directory);
-  const std::string other = vocabulary_difference(checkpoint.state.model.vocabulary, tokenizer().vocabulary().tokens());
-  if (!other.empty()) {
-    throw ConfigError(fmt::format("initial_checkpoint: {} was trained with another vocabulary than {}: {}", directory,
-                                  config().data.vocab_file, other));
-  }
-  check_same_function(directory, checkpoint.state);
-  if (checkpoint.model.contains("cls.predictions.bias")) {
-    fit_objective(directory, checkpoint);
-  } else {
-    add_heads(directory, checkpoint);
-  }
-  fit_checkpoint("initial_checkpoint: " + directory, differences_from(checkpoint.state, directory), {"/model/"}, [&] {
-    step_.start_phase({.weights = checkpoint.model,
-                       .optimizer_state = checkpoint.optimizer,
-                       .keep_moments = config().initial_optimizer_state});
-  });
-  expect_whole(checkpoint.model);
-  expect_whole(checkpoint.optimizer);
-  log_.say("starting from the weights" + std::string(config().initial_optimizer_state ? " and moments" : "") + " of " +
-           directory);
-}
-
-void InitialCheckpoint::fit_objective(const std::string& directory, Checkpoint& checkpoint) {
-  const Objective before = checkpoint.state.model.objective;
-  if (before == objective_) return;
-  const std::string names =
-      fmt::format("initial_checkpoint: {} was trained with objective {}", directory, name_of_value(before));
-  if (has_pairs(before) && has_pairs(objective_)) {
-    log_.say(fmt::format("{}; its sentence-pair head goes on with {}", names, name_of_value(objective_)));
-  } else if (has_pairs(before)) {
-    std::vector<std::string> left_out, of_optimizer;
-    checkpoint.model = without_sentence_pairs(checkpoint.model, left_out);
-    checkpoint.optimizer = without_sentence_pairs(checkpoint.optimizer, of_optimizer);
-    log_.say(fmt::format("{}; this run, with {}, leaves out {}", names, name_of_value(objective_),
-                         fmt::join(left_out, ", ")));
-  } else {
-    throw ConfigError(fmt::format(
-        "{}, so it has no pooler and no sentence-pair head, which this run's objective {} needs; expected a checkpoint "
-        "of nsp or sop, or objective=mlm here",
-        names, name_of_value(objective_)));
-  }
-}
-
-/// Gives `checkpoint`, an encoder, the heads that this run has just initialised, and takes out what this run lacks.
-void InitialCheckpoint::add_heads(const std::string& directory, Checkpoint& checkpoint) {
-  std::vector<std::string> begun, left_out;
-  const StateDict initial = state_dict(*step_.model);
-  const auto of_encoder = [](const std::string& name) { return part_of(name) == BertPart::kEncoder; };
-  StateDict weights;
-  for (const auto& item : checkpoint.model) {
-    const std::string& name = item.key();
-    const bool wanted = initial.contains(name) || of_encoder(name);
-    wanted ? static_cast<void>(weights.insert(name, item.value())) : left_out.push_back(name);
-  }
-  for (const auto& item : initial) {
-    const std::string& name = item.key();
-    if (weights.contains(name) || of_encoder(name)) continue;  // an encoder that lacks one is an error
-    weights.insert(name, item.value().detach().clone());
-    begun.push_back(name);
-  }
-  checkpoint.model = std::move(weights);
-  log_.say(fmt::format("initial_checkpoint: {} is an encoder without cls.predictions; the run initialises {}{}",
-                       directory, fmt::join(begun, ", "),
-                       left_out.empty() ? "" : fmt::format(", and leaves out {}", fmt::join(left_out, ", "))));
-}
 
 }  // namespace
 

@@ -11,10 +11,27 @@
 #include <vector>
 
 #include "data/examples/masking.h"
-#include "data/io/scratch_file.h"
+#include "data/io/descriptor.h"
 #include "data/random/py_random.h"
 
 namespace bert {
+
+/// A file without a name: appended to, and read at any place.
+class ScratchFile {
+ public:
+  /// Throws IoError.
+  explicit ScratchFile(const std::string& directory);
+
+  /// Throws IoError, on a full disk with the bytes needed and free.
+  void append(const void* data, size_t bytes);
+  /// Reads up to `bytes` bytes from `offset`, fewer at the end of the file. Returns their number. Throws IoError.
+  size_t read(int64_t offset, void* to, size_t bytes) const;
+
+ private:
+  std::string directory_;
+  Descriptor file_;
+  int64_t size_ = 0;
+};
 
 /// The segments of an example as ranges of tokens [begin, end) in TokenizedDocuments.
 struct SegmentPair {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/formats/example_file.h"
-#include "data/io/child_messages.h"
+#include "data/io/bounded_child.h"
 
 namespace bert {
 

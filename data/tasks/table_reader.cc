@@ -15,18 +15,17 @@
 namespace bert {
 namespace {
 
-constexpr size_t kMostNames = 20;  // of columns in a message
-
-std::string list_of(const std::vector<std::string>& names) {
-  std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i) list += (i == 0 ? "" : ", ") + names[i];
-  return list + (names.size() > kMostNames ? ", ..." : "");
-}
-
 /// A value of a flat JSON object as text.
 std::string text_of(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 }  // namespace
+
+std::string list_of(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 20;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) list += (i == 0 ? "" : ", ") + names[i];
+  return list + (names.size() > kMost ? ", ..." : "");
+}
 
 TableFormat table_format(const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension().string();

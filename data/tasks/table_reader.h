@@ -16,6 +16,9 @@ enum class TableFormat : uint8_t {
   kJsonLines  // an object in each line
 };
 
+/// The first 20 of NAMES, for a message.
+std::string list_of(const std::vector<std::string>& names);
+
 /// The format by the extension: .csv, .tsv, .jsonl or .json. Throws DataError for others.
 TableFormat table_format(const std::string& path);
 

@@ -18,7 +18,7 @@
 namespace bert {
 namespace {
 
-constexpr std::string_view kWordBegin = "\xE2\x96\x81";  // U+2581, which sentencepiece puts at the beginning of a word
+constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581, which sentencepiece puts at the beginning of a word
 constexpr int64_t kSentencePieceMeta = 3;                // <unk> <s> </s>
 constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 constexpr int64_t kCountedBytes = 32, kLearntCharacters = 16;  // of a word that counts as one
@@ -66,7 +66,7 @@ class StandIns {
  public:
   explicit StandIns(const std::unordered_set<std::string_view>& taken) {
     char32_t candidate = 0xF0000;  // plane 15 has 65,534 characters of private use
-    for (const std::string_view reserved : {kWordBegin, std::string_view("\xE2\x96\x85")}) {
+    for (const std::string_view reserved : {kWordStart, std::string_view("\xE2\x96\x85")}) {
       std::string stand_in;
       do {
         stand_in.clear();
@@ -223,7 +223,7 @@ std::vector<std::string> WordPieceTrainer::learn_pieces(const std::vector<std::s
   std::vector<std::string> pieces;
   for (int id = static_cast<int>(kSentencePieceMeta); id < model->size(); ++id) {
     const std::string_view piece = model->piece(id);
-    pieces.push_back(piece.starts_with(kWordBegin) ? std::string(piece.substr(kWordBegin.size()))
+    pieces.push_back(piece.starts_with(kWordStart) ? std::string(piece.substr(kWordStart.size()))
                                                    : "##" + std::string(piece));
     stand_ins.take_back(pieces.back());
   }

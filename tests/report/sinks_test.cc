@@ -10,11 +10,7 @@
 #include <vector>
 
 #include "app/net/socket.h"
-#include "app/report/dllogger_sink.h"
-#include "app/report/jsonl_sink.h"
-#include "app/report/mlperf_sink.h"
-#include "app/report/prometheus_sink.h"
-#include "app/report/tensorboard_sink.h"
+#include "app/report/file_sinks.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/http/raw_client.h"

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "app/interop/files/leveldb_table.h"
-#include "data/io/child_messages.h"
+#include "data/io/bounded_child.h"
 #include "data/io/crc32c.h"
 #include "data/io/error.h"
 #include "data/io/wire.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "data/io/child_messages.h"
+#include "data/io/bounded_child.h"
 #include "data/io/error.h"
 
 namespace bert {

@@ -4,20 +4,102 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "app/config/run_config.h"
+#include "app/report/file_sinks.h"
+#include "app/report/sink.h"
 #include "app/system/error_report.h"
 #include "app/system/machine/host.h"
-#include "app/train/log/layer_report.h"
-#include "app/train/log/run_sinks.h"
+#include "app/train/step/optimizer_step.h"
 #include "data/io/error.h"
+#include "data/io/files.h"
+#include "optim/parameter_norms.h"
 
 namespace bert {
 namespace {
+
+nlohmann::ordered_json or_null(const std::optional<double>& number) {
+  return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json(nullptr);
+}
+
+TensorHistogram histogram_of_tensor(const torch::Tensor& tensor, double factor) {
+  const torch::Tensor host = tensor.detach().to(torch::kCPU, torch::kFloat).contiguous();
+  return histogram_of({host.const_data_ptr<float>(), static_cast<size_t>(host.numel())}, factor);
+}
+
+/// The line of layers.jsonl of step `applied`: name, weight_norm, update_norm and trust_ratio of every parameter
+/// (optim/parameter_norms.h), null where there is none. Every rank must call it; the ranks but 0 get null. Waits for
+/// the device, and changes nothing.
+nlohmann::ordered_json layers_line(const OptimizerStep& step, int64_t applied) {
+  const StateDict state = step.optimizer->state_dict();  // gathered from all ranks if it is sharded
+  if (step.rank() != 0) return nullptr;
+  nlohmann::ordered_json line = {{"step", applied}, {"layers", nlohmann::ordered_json::array()}};
+  for (const ParameterNorms& norms : parameter_norms(step.parameters(), step.optimizer_config(), state)) {
+    line["layers"].push_back({{"name", norms.name},
+                              {"weight_norm", norms.weight},
+                              {"update_norm", or_null(norms.update)},
+                              {"trust_ratio", or_null(norms.trust_ratio)}});
+  }
+  return line;
+}
+
+/// The distributions of all weights, and with `gradients` of the gradients of the last step without the loss scale.
+/// With a sharded optimizer state only rank 0's own parameters have whole gradients there, and the others get none.
+/// Copies one tensor at a time to the CPU, and changes nothing.
+std::vector<TensorDistribution> distributions_of(const OptimizerStep& step, bool gradients) {
+  const torch::NoGradGuard no_grad;
+  const double factor = 1.0 / step.last_loss_scale();
+  std::vector<TensorDistribution> result;
+  for (const NamedParameter& parameter : step.parameters()) {
+    TensorDistribution& entry = result.emplace_back();
+    entry.name = parameter.name;
+    entry.weights = histogram_of_tensor(parameter.tensor, 1.0);
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    if (gradients && gradient.defined() && step.has_whole_gradient(parameter.name))
+      entry.gradients = histogram_of_tensor(gradient, factor);
+  }
+  return result;
+}
+
+struct Format {
+  const char* name;  // in config.report
+  std::unique_ptr<Sink> (*make)(const std::string& run_directory, int64_t saved);
+};
+constexpr std::array<Format, 4> kFormats = {{{"jsonl", make_jsonl_sink},
+                                             {"tensorboard", make_tensorboard_sink},
+                                             {"dllogger", make_dllogger_sink},
+                                             {"mlperf", make_mlperf_sink}}};
+
+/// The last part of a directory's path.
+std::string last_part(const std::filesystem::path& directory) {
+  return (directory.has_filename() ? directory : directory.parent_path()).filename().string();
+}
+
+/// The sinks of config.report but the console, and that of Prometheus with config.report_port. `saved`: the step of
+/// the checkpoint from which the run goes on; -1: it begins. Throws IoError.
+std::vector<std::unique_ptr<Sink>> make_sinks(const RunConfig& config, int64_t saved) {
+  std::vector<std::unique_ptr<Sink>> sinks;
+  for (const Format& format : kFormats) {
+    if (config.reports(format.name)) sinks.push_back(format.make(config.run_directory, saved));
+  }
+  if (config.report_port > 0)
+    sinks.push_back(make_prometheus_sink(last_part(config.run_directory), config.report_port));
+  return sinks;
+}
 
 using Clock = std::chrono::steady_clock;
 
@@ -229,6 +311,25 @@ nlohmann::ordered_json RunLog::timed(nlohmann::ordered_json line) const {
   line["time"] = seconds_since_epoch();
   line["elapsed_seconds"] = std::round(1000 * std::chrono::duration<double>(Clock::now() - begin_).count()) / 1000;
   return line;
+}
+
+void RunSummary::take(const std::map<std::string, double>& figures) {
+  for (const auto& [name, value] : figures) figures_[name] = value;
+}
+
+void RunSummary::write(int64_t applied) const {
+  nlohmann::ordered_json summary = {{"steps", applied}, {"max_steps", max_steps_}, {"config_sha256", sha256_}};
+  for (const auto& [name, value] : figures_) summary[name] = value;
+  if (sequences_per_second_) summary["sequences_per_second"] = *sequences_per_second_;
+  write_file(path_, summary.dump(2) + "\n");
+}
+
+void RunSummary::mend(int64_t applied) const {
+  if (std::filesystem::exists(path_)) {
+    const auto summary = nlohmann::json::parse(read_file(path_), nullptr, /*allow_exceptions=*/false);
+    if (summary.is_object() && summary.contains("steps") && summary["steps"] == applied) return;
+  }
+  write(applied);
 }
 
 }  // namespace bert

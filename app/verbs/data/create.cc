@@ -28,7 +28,7 @@
 #include "data/corpus/document_reader.h"
 #include "data/creation/document_tokenizer.h"
 #include "data/creation/example_directory.h"
-#include "data/creation/file_memory.h"
+#include "data/creation/needs.h"
 #include "data/creation/write_examples.h"
 #include "data/examples/example_maker.h"
 #include "data/formats/example_file.h"
