@@ -13,6 +13,7 @@
 #include <catch2/catch.hpp>
 #endif
 
+#include <exception>
 #include <filesystem>
 #include <string>
 
@@ -55,6 +56,17 @@ class TemporaryDirectory {
  private:
   std::filesystem::path path_;
 };
+
+/// The message of the error that `action` throws; empty if it throws none.
+template <class Error = std::exception, class Action>
+std::string message_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
 
 /// Tolerances by dtype, defined only here: |got - want| <= absolute + relative * |want|.
 struct Tolerance {

@@ -63,12 +63,7 @@ TEST_CASE("A distillation without effect is refused with its field", "[unit][con
     std::ofstream(directory.path("c.json"))
         << R"({"task": "sst2", "run_directory": "r", "initial_checkpoint": "m", "data": {"directory": "d"},)"
         << R"( "micro_batch_size": "auto", "distillation": {)" << distillation << "}}";
-    try {
-      load_finetune_config(directory.path("c.json"));
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
+    return testing::message_of<ConfigError>([&] { load_finetune_config(directory.path("c.json")); });
   };
   CHECK(message_with("").empty());
   CHECK_THAT(message_with(R"("logits_weight": 2, "attention_weight": 4)"),

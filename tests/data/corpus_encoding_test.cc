@@ -60,12 +60,8 @@ std::string encoded(const TemporaryDirectory& directory, const std::string& text
 }
 
 std::string refusal(const std::string& path, const std::string& encoding = "") {
-  try {
-    static_cast<void>(documents_of({path}, {.layout = Layout::kLines, .encoding = encoding}));
-    return "";
-  } catch (const DataError& error) {
-    return error.what();
-  }
+  return testing::message_of<DataError>(
+      [&] { documents_of({path}, {.layout = Layout::kLines, .encoding = encoding}); });
 }
 
 TEST_CASE("Text in another encoding is refused with its name, and read with --encoding", "[unit][corpus]") {

@@ -26,12 +26,7 @@ using Documents = std::vector<std::string>;
 
 /// The message of the DataError that reading throws, or "".
 std::string refusal(const std::string& path, const ReaderOptions& options = {}) {
-  try {
-    static_cast<void>(documents_of({path}, options));
-    return "";
-  } catch (const DataError& error) {
-    return error.what();
-  }
+  return testing::message_of<DataError>([&] { documents_of({path}, options); });
 }
 
 /// Text that no compressor makes small: the n-th line holds pseudorandom words.

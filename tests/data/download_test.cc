@@ -63,25 +63,14 @@ struct Client {
   /// The message of the exception of the wanted type.
   template <class Error>
   std::string refusal(const RemoteFile& file) {
-    try {
-      get(file);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no exception";
+    return testing::message_of<Error>([&] { get(file); });
   }
 
   [[nodiscard]] std::string content(const std::string& name = "file.bin") const {
     return read_file(directory.path(name));
   }
   /// The names in the directory.
-  [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
-      names.push_back(entry.path().filename().string());
-    std::ranges::sort(names);
-    return names;
-  }
+  [[nodiscard]] std::vector<std::string> names() const { return names_in(directory.path()); }
 };
 
 RemoteFile remote(const HttpServer& server, const std::string& content = "", const std::string& path = "/d/file.bin") {

@@ -228,12 +228,7 @@ TEST_CASE("a dump that ends too early is an error, after the pages before", "[un
 TEST_CASE("what is no dump is refused", "[unit][wikitext]") {
   const auto error_of = [](const std::string& bytes) {
     const Dump dump(bytes);
-    try {
-      extract(dump.path);
-    } catch (const DataError& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
+    return testing::message_of<DataError>([&] { extract(dump.path); });
   };
   CHECK_THAT(error_of("<html></html>"), Contains("begins with <mediawiki>"));
   CHECK_THAT(error_of("words"), Contains("bad XML"));

@@ -20,18 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Contains;
 using testing::documents_of;
+using testing::message_of;
 using testing::TemporaryDirectory;
 using testing::write_text;
 using Documents = std::vector<std::string>;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-    return "";
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-}
 
 TEST_CASE("Extracted documents are read back exactly", "[unit][corpus]") {
   const TemporaryDirectory directory;

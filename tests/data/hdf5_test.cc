@@ -22,12 +22,7 @@ using testing::TemporaryDirectory;
 using testing::write_text;
 
 std::string reading_error(const std::string& path) {
-  try {
-    read_examples(path);
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::message_of<DataError>([&] { read_examples(path); });
 }
 
 const ExampleFileInfo kInfo{.max_seq_length = 16,

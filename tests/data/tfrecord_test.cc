@@ -30,12 +30,7 @@ void write_record(const std::string& path, const std::string& record) {
 }
 
 std::string reading_error(const std::string& path) {
-  try {
-    read_examples(path);
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::message_of<DataError>([&] { read_examples(path); });
 }
 
 TEST_CASE("CRC-32C has the values of RFC 3720, B.4", "[unit][tfrecord]") {
@@ -146,7 +141,7 @@ TEST_CASE("A tf.Example that contradicts itself is refused with the reason", "[u
     write_record(path, record);
     return reading_error(path);
   };
-  CHECK(error([](PaddedExample&) {}) == "no error");
+  CHECK(error([](PaddedExample&) {}) == "");
   CHECK_THAT(error([](auto& e) { e.input_mask = {1, 0, 1, 0}; }), Contains("input_mask[2] is 1, expected 0"));
   CHECK_THAT(error([](auto& e) { e.input_mask = {2, 0, 0, 0}; }), Contains("input_mask[0] is 2, expected 1 or 0"));
   CHECK_THAT(error([](auto& e) { e.input_mask = {0, 0, 0, 0}; }), Contains("0 tokens"));

@@ -74,12 +74,7 @@ void expect(const std::map<std::string, std::string>& variables, const Expected&
 
 std::string error_of(const std::map<std::string, std::string>& variables) {
   const Variables set(variables);
-  try {
-    distributed_environment();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return testing::message_of<ConfigError>(distributed_environment);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "app/system/exit_codes.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "tests/support/lines.h"
 #include "tests/support/load_checkpoint.h"
 #include "tests/support/mismatch.h"
 #include "tests/support/pretrain_process.h"
@@ -31,6 +32,7 @@ using bert::testing::checkpoint_file;
 using bert::testing::Contains;
 using bert::testing::finetuning_refusal;
 using bert::testing::load_checkpoint;
+using bert::testing::metrics_of;
 using bert::testing::mismatch;
 using bert::testing::run_in_child;
 using bert::testing::TemporaryDirectory;
@@ -98,11 +100,8 @@ struct InnerCase {
 
 /// The lines of training in metrics.jsonl.
 std::vector<json> training_lines(const FinetuneConfig& config) {
-  std::vector<json> lines;
-  std::ifstream file(config.run_directory + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    if (json object = json::parse(line); object.contains("loss")) lines.push_back(std::move(object));
-  }
+  std::vector<json> lines = metrics_of(config.run_directory);
+  std::erase_if(lines, [](const json& object) { return !object.contains("loss"); });
   return lines;
 }
 

@@ -15,6 +15,7 @@
 #include "app/system/exit_codes.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "tests/support/lines.h"
 #include "tests/support/load_checkpoint.h"
 #include "tests/support/pretrain_process.h"
 #include "tests/support/tiny_finetuning.h"
@@ -27,6 +28,7 @@ using bert::testing::Contains;
 using bert::testing::finetuning_refusal;
 using bert::testing::kLength;
 using bert::testing::load_checkpoint;
+using bert::testing::metrics_of;
 using bert::testing::result_of;
 using bert::testing::run_in_child;
 using bert::testing::start;
@@ -61,10 +63,8 @@ TEST_CASE("A tiny model learns a tiny table, and writes metrics, predictions and
   CHECK(model["architectures"] == nlohmann::json({"BertForSequenceClassification"}));
   CHECK(model["id2label"] == nlohmann::json({{"0", "large"}, {"1", "small"}}));
 
-  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
   int64_t evaluations = 0;
-  for (std::string line; std::getline(metrics, line);) {
-    const auto object = nlohmann::json::parse(line);
+  for (const auto& object : metrics_of(config.run_directory)) {
     for (const char* key : {"loss", "learning_rate", "grad_norm", "tokens_per_second", "mfu"})
       CHECK(object.contains(key) != object.contains("evaluation"));
     if (object.contains("evaluation")) ++evaluations;
@@ -164,10 +164,8 @@ TEST_CASE("The loss of an evaluation is a number if a batch has only classes of 
   for (int i = 0; i < 40; ++i) table << "5 6 7," << (i < 32 ? "none" : "small") << "\n";  // a batch has 32
   table.close();
   REQUIRE(finetune(config, false) == kOk);
-  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
   int64_t losses = 0;
-  for (std::string line; std::getline(metrics, line);) {
-    const auto object = nlohmann::json::parse(line);
+  for (const auto& object : metrics_of(config.run_directory)) {
     if (object.contains("evaluation")) losses += object["evaluation"].contains("loss") ? 1 : 0;
   }
   CHECK(losses == 1);

@@ -10,6 +10,7 @@
 
 #include "app/system/exit_codes.h"
 #include "tests/places.h"
+#include "tests/support/lines.h"
 #include "tests/support/rank_processes.h"
 // Last, because it includes Catch2.
 #include "tests/support/launcher_network_testing.h"
@@ -27,12 +28,7 @@ TEST_CASE("four hosts of two ranks form a job; the network sees one port on one 
   const Token token;
   std::deque<Launcher> agents;
   for (const int host : {2, 0, 3, 1}) agents.emplace_back(agent(host, {}, script), network.enter(host));
-  const auto ranks = [&] {
-    std::ifstream file(directory.path("ranks"));
-    std::set<std::string> lines;
-    for (std::string line; std::getline(file, line);) lines.insert(line);
-    return lines;
-  };
+  const auto ranks = [&] { return lines_in<std::set<std::string>>(std::ifstream(directory.path("ranks"))); };
   REQUIRE(eventually([&] { return ranks().size() == 8; }));
   const std::set<std::string> told = ranks();
   for (const char* of_host_0 : {"0 0 0 127.0.0.1 10.77.0.1", "1 0 1 127.0.0.1 10.77.0.1"})

@@ -14,6 +14,7 @@
 #include "app/system/machine/processors.h"
 #include "tests/places.h"
 #include "tests/support/launcher_testing.h"
+#include "tests/support/lines.h"
 
 using namespace bert;
 using namespace bert::testing;
@@ -27,9 +28,7 @@ TEST_CASE("bertrun gives each rank torchrun's environment", "[unit]") {
            "c10d", "--rdzv-endpoint", "localhost:0", "--signals-to-handle", "SIGTERM", "--", "sh", "-c",
            "env | grep -v ERROR_FILE >" + directory.path("env") + "$RANK; echo $TORCHELASTIC_ERROR_FILE >" +
                directory.path("error") + "$RANK"}) == 0);
-  std::set<std::string> lines;
-  std::istringstream text(read_file(directory.path("env1")));
-  for (std::string line; std::getline(text, line);) lines.insert(line);
+  const auto lines = lines_in<std::set<std::string>>(std::ifstream(directory.path("env1")));
   for (const char* want :
        {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", "GROUP_WORLD_SIZE=1",
         "ROLE_NAME=trainer", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2", "OMP_NUM_THREADS=1", "TORCHELASTIC_RESTART_COUNT=0",
@@ -411,9 +410,7 @@ TEST_CASE("lines of several ranks on one console are whole, and a line without a
       shell({"--nproc-per-node", "4", "--monitor-interval", "2"},
             "for i in 1 2 3 4 5 6 7 8; do printf 'rank %s ' $RANK; sleep 0.01; printf 'line %s\\n' $i; done"));
   CHECK(launcher.wait() == 0);
-  std::istringstream text(launcher.out());
-  std::set<std::string> lines;
-  for (std::string line; std::getline(text, line);) lines.insert(line);
+  const auto lines = lines_in<std::set<std::string>>(std::istringstream(launcher.out()));
   CHECK(lines.size() == 32);
   for (int rank = 0; rank < 4; ++rank) {
     for (int i = 1; i <= 8; ++i) CHECK(lines.contains(fmt::format("rank {} line {}", rank, i)));

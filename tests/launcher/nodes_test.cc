@@ -10,6 +10,7 @@
 #include "app/system/exit_codes.h"
 #include "tests/places.h"
 #include "tests/support/launcher_testing.h"
+#include "tests/support/lines.h"
 
 using namespace bert;
 using namespace bert::testing;
@@ -43,12 +44,7 @@ std::vector<std::string> node(const Place& place, int rank, std::vector<std::str
   return options;
 }
 
-std::set<std::string> lines_of(const std::string& path) {
-  std::ifstream file(path);
-  std::set<std::string> result;
-  for (std::string line; std::getline(file, line);) result.insert(line);
-  return result;
-}
+std::set<std::string> lines_of(const std::string& path) { return lines_in<std::set<std::string>>(std::ifstream(path)); }
 
 /// True if the process blocks SIGTERM but not every signal. A bertrun blocks SIGTERM from its beginning; it blocks all
 /// signals only while it forks.

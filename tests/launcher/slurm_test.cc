@@ -10,6 +10,7 @@
 #include "app/config/pretrain_config.h"
 #include "app/system/exit_codes.h"
 #include "tests/places.h"
+#include "tests/support/lines.h"
 #include "tests/support/tiny_pretraining.h"
 // Last, because it includes Catch2.
 #include "tests/support/launcher_testing.h"
@@ -156,9 +157,7 @@ TEST_CASE("under Slurm phase 1 is requeued when it is preempted, and phase 2 fol
   CAPTURE(read_file(directory.path("out")));
   REQUIRE(status == 0);
   CHECK(read_file(tree / "states") == "JobState=COMPLETED\nRestarts=1\nJobState=COMPLETED\nRestarts=0\n");
-  std::multiset<std::string> lines;
-  std::ifstream log(tree / "log");
-  for (std::string line; std::getline(log, line);) lines.insert(line);
+  const auto lines = lines_in<std::multiset<std::string>>(std::ifstream(tree / "log"));
   CHECK(lines.size() == 12);  // phase 1 twice and phase 2 once, by four ranks
   for (const char* place : {"rank 0/4 node 0/2", "rank 1/4 node 0/2", "rank 2/4 node 1/2", "rank 3/4 node 1/2"}) {
     CHECK(lines.count("pretrain " + (tree / "a.json x=1 ").string() + place) == 2);

@@ -19,6 +19,7 @@
 #include "data/io/files.h"
 // The last include: it includes Catch2.
 #include "tests/support/command_testing.h"
+#include "tests/support/lines.h"
 #include "tests/support/tiny_pretraining.h"
 
 using namespace bert;
@@ -396,9 +397,7 @@ TEST_CASE("Two phases on two networks: days follow from steps, time from the net
     const CommandResult result =
         plan.run({second, "--length", "64,128", "--gpus", "4", "--nodes", "4", "--network", network, "--json"});
     REQUIRE(result.code == kOk);
-    std::vector<nlohmann::json> lines;
-    std::istringstream text(result.out);
-    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+    std::vector<nlohmann::json> lines = testing::json_lines(std::istringstream(result.out));
     REQUIRE(lines.size() == 2);
     return lines;
   };

@@ -14,12 +14,14 @@
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/http/raw_client.h"
+#include "tests/support/lines.h"
 #include "tests/support/report_readers.h"
 #include "tests/testing.h"
 
 using namespace bert;
 using bert::testing::Approx;
 using bert::testing::Contains;
+using bert::testing::lines_in;
 using bert::testing::TemporaryDirectory;
 using Json = nlohmann::ordered_json;
 
@@ -115,8 +117,7 @@ void run_twice(const Make& make, const TemporaryDirectory& directory) {
 /// The JSON after `token` in each line of the file.
 std::vector<Json> lines_of(const std::string& path, const std::string& token) {
   std::vector<Json> lines;
-  std::istringstream text(read_file(path));
-  for (std::string line; std::getline(text, line);) {
+  for (const std::string& line : lines_in(std::ifstream(path))) {
     REQUIRE(line.starts_with(token));
     lines.push_back(Json::parse(line.substr(token.size())));
   }

@@ -18,6 +18,7 @@
 #include "app/launcher/settings/job_token.h"
 #include "tests/places.h"
 #include "tests/support/launcher_testing.h"
+#include "tests/support/lines.h"
 #include "tests/support/tiny_pretraining.h"
 
 namespace bert::testing {
@@ -112,9 +113,7 @@ inline std::string write_config(const PretrainConfig& config) {
 /// The losses in the log of a run.
 inline std::vector<double> losses_of(const PretrainConfig& config) {
   std::vector<double> losses;
-  std::ifstream file(config.run_directory + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    const auto metrics = nlohmann::json::parse(line);
+  for (const auto& metrics : metrics_of(config.run_directory)) {
     if (metrics.contains("loss")) losses.push_back(metrics["loss"]);
   }
   return losses;

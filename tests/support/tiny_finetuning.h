@@ -149,12 +149,7 @@ inline std::string checkpoint_file(const FinetuneConfig& config, int64_t step, c
 /// The message of the exception that fine-tuning throws; empty if it throws none.
 template <class Error>
 std::string finetuning_refusal(const FinetuneConfig& config) {
-  try {
-    finetune(config, false);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return message_of<Error>([&] { finetune(config, false); });
 }
 
 }  // namespace bert::testing

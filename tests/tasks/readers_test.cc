@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "data/io/error.h"
+#include "data/io/text_parts.h"
 #include "data/tasks/conll.h"
 #include "data/tasks/table_reader.h"
 #include "data/tasks/task_data.h"
@@ -34,15 +35,7 @@ class TaskFiles {
   }
   /// The message of the error that reading makes, without the directory.
   std::string error(const std::string& name, const std::string& text) {
-    try {
-      read(name, text);
-    } catch (const DataError& error) {
-      std::string message = error.what();
-      for (size_t at; (at = message.find(directory_.path())) != std::string::npos;)
-        message.erase(at, directory_.path().size());
-      return message;
-    }
-    return "no error";
+    return replaced(testing::message_of<DataError>([&] { read(name, text); }), directory_.path(), "");
   }
 
   TaskDefinition task;
@@ -130,7 +123,7 @@ TEST_CASE("Errors of tables name the file, line and column", "[unit][tasks]") {
     CHECK(stsb.error("dev.tsv", fmt::format("sentence1\tsentence2\tscore\na\tb\t{}\n", number)) ==
           fmt::format("dev.tsv:2: column \"score\": want a number, got \"{}\"", number));
   }
-  CHECK(sst2.error("train.tsv", std::string("\x1f\x8b", 2) + "xyz") != "no error");  // gzip
+  CHECK(sst2.error("train.tsv", std::string("\x1f\x8b", 2) + "xyz") != "");  // gzip
 }
 
 TEST_CASE("Own tables: CSV, TSV and JSON lines with named columns", "[unit][tasks]") {

@@ -21,6 +21,7 @@
 #include "data/io/files.h"
 #include "model/torchscript.h"
 #include "tests/support/command_testing.h"
+#include "tests/support/lines.h"
 #include "tests/support/load_checkpoint.h"
 #include "tests/support/mismatch.h"
 #include "tests/support/pretrain_process.h"
@@ -35,6 +36,7 @@ using bert::testing::Contains;
 using bert::testing::last_checkpoint;
 using bert::testing::load_checkpoint;
 using bert::testing::load_torchscript;
+using bert::testing::metrics_of;
 using bert::testing::mismatch;
 using bert::testing::result_of;
 using bert::testing::run_in_child;
@@ -90,10 +92,8 @@ TEST_CASE("Each objective trains, evaluates and says so with its own figures", "
     CHECK_THAT(text, Contains("objective " + objective + "\n"));
     const bool pairs = objective != "mlm";
     const std::string loss = objective + "_loss", accuracy = objective + "_accuracy";
-    std::ifstream metrics(config.run_directory + "/metrics.jsonl");
     std::vector<double> held_out;
-    for (std::string line; std::getline(metrics, line);) {
-      const auto object = nlohmann::json::parse(line);
+    for (const auto& object : metrics_of(config.run_directory)) {
       std::set<std::string> keys = keys_of(object);
       if (object.contains("evaluation")) {
         const auto& evaluation = object["evaluation"];
@@ -107,7 +107,7 @@ TEST_CASE("Each objective trains, evaluates and says so with its own figures", "
               Approx(object["mlm_loss"].get<double>() + (pairs ? object[loss].get<double>() : 0.0)));
       }
       for (const std::string& other : kObjectives) {
-        CAPTURE(line, other);
+        CAPTURE(object.dump(), other);
         CHECK(keys.contains(other + "_loss") == (other == objective || other == "mlm"));
       }
     }

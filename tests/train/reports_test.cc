@@ -21,6 +21,7 @@
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/places.h"
+#include "tests/support/lines.h"
 #include "tests/support/pretrain_process.h"
 #include "tests/support/report_readers.h"
 #include "tests/support/tiny_finetuning.h"
@@ -30,6 +31,7 @@
 using namespace bert;
 using bert::testing::Approx;
 using bert::testing::Contains;
+using bert::testing::json_lines;
 using bert::testing::result_of;
 using bert::testing::run_in_child;
 using bert::testing::start;
@@ -41,10 +43,7 @@ using Json = nlohmann::json;
 namespace {
 
 std::vector<Json> lines_of(const RunConfig& config, const std::string& name) {
-  std::vector<Json> lines;
-  std::istringstream text(read_file(config.run_directory + "/" + name));
-  for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
-  return lines;
+  return json_lines<Json>(std::ifstream(config.run_directory + "/" + name));
 }
 
 /// The steps of the lines, in their order.

@@ -12,6 +12,7 @@
 #include "app/system/exit_codes.h"
 #include "data/io/files.h"
 #include "tests/support/example_data.h"
+#include "tests/support/lines.h"
 #include "tests/support/pretrain_process.h"
 #include "tests/support/tiny_pretraining.h"
 #include "tests/testing.h"
@@ -21,6 +22,7 @@ namespace {
 
 using testing::Approx;
 using testing::Contains;
+using testing::metrics_of;
 using testing::result_of;
 using testing::run_in_child;
 using testing::start;
@@ -46,12 +48,8 @@ void pack(PretrainConfig& config) {
 }
 
 std::vector<nlohmann::json> intervals(const PretrainConfig& config) {
-  std::vector<nlohmann::json> result;
-  std::ifstream file(config.run_directory + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    auto object = nlohmann::json::parse(line);
-    if (object.contains("loss")) result.push_back(std::move(object));
-  }
+  std::vector<nlohmann::json> result = metrics_of(config.run_directory);
+  std::erase_if(result, [](const nlohmann::json& object) { return !object.contains("loss"); });
   return result;
 }
 

@@ -23,6 +23,7 @@
 #include "app/train/step/training_step.h"
 #include "data/formats/shard.h"
 #include "data/io/files.h"
+#include "tests/support/lines.h"
 #include "tests/support/load_checkpoint.h"
 #include "tests/support/mismatch.h"
 #include "tests/support/pretrain_process.h"
@@ -32,7 +33,9 @@
 
 using namespace bert;
 using bert::testing::Approx;
+using bert::testing::json_lines;
 using bert::testing::load_checkpoint;
+using bert::testing::metrics_of;
 using bert::testing::mismatch;
 using bert::testing::result_of;
 using bert::testing::run_in_child;
@@ -74,10 +77,8 @@ TEST_CASE("A run learns, evaluates and says so in its files", "[unit][trainer]")
   CHECK(summary["mlm_loss"].get<double>() < summary["unigram_entropy"].get<double>() - 0.5);
   CHECK(list_checkpoints(config.run_directory).size() == 1);
 
-  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
   int64_t training = 0, evaluations = 0;
-  for (std::string line; std::getline(metrics, line);) {
-    const auto object = nlohmann::json::parse(line);
+  for (const auto& object : metrics_of(config.run_directory)) {
     if (object.contains("evaluation")) {
       ++evaluations;
       continue;
@@ -145,9 +146,7 @@ TEST_CASE("A run that is killed before its first checkpoint evaluates the untrai
   REQUIRE(run_in_child(config, "train.step:2") == 1000 + SIGKILL);
   REQUIRE(run_in_child(config) == kOk);
   std::vector<int64_t> evaluations;
-  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);) {
-    const auto object = nlohmann::json::parse(line);
+  for (const auto& object : metrics_of(config.run_directory)) {
     if (object.contains("evaluation")) evaluations.push_back(object["step"]);
   }
   CHECK(evaluations == std::vector<int64_t>{0, 4});
@@ -218,9 +217,7 @@ TEST_CASE("A run in fp16, in its weights too or in tf32 that is killed ends in t
     }
     std::set<double> scales;
     int64_t skipped = 0;
-    std::ifstream metrics(whole.run_directory + "/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);) {
-      const auto object = nlohmann::json::parse(line);
+    for (const auto& object : metrics_of(whole.run_directory)) {
       scales.insert(object["loss_scale"].get<double>());
       skipped += object["skipped_steps"].get<int64_t>();
     }
@@ -242,10 +239,7 @@ TEST_CASE("A run that overflows without end stops with 78 and a name", "[unit][t
                                       "first gradient with inf or NaN is that of ") &&
                         testing::Contains(".weight. Lower the learning rate") &&
                         testing::Contains("No checkpoint was written"));
-  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
-  std::string line;
-  REQUIRE(std::getline(metrics, line));
-  CHECK(nlohmann::json::parse(line)["skipped_steps"] == 5);
+  CHECK(metrics_of(config.run_directory).at(0)["skipped_steps"] == 5);
   CHECK(list_checkpoints(config.run_directory).empty());
   CHECK(run_in_child(config) == kBadConfiguration);
 
@@ -329,9 +323,7 @@ TEST_CASE("A run saves a checkpoint after checkpoint_every_minutes, on all ranks
     for (const CheckpointEntry& entry : checkpoints) verify_checkpoint(entry.directory);
     // Each checkpoint ends an interval of the log, so that no step is counted for neither or both of two starts.
     std::set<int64_t> intervals;
-    std::ifstream metrics(config.run_directory + "/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);)
-      intervals.insert(nlohmann::json::parse(line)["step"].get<int64_t>());
+    for (const auto& object : metrics_of(config.run_directory)) intervals.insert(object["step"].get<int64_t>());
     for (const CheckpointEntry& entry : checkpoints) CHECK(intervals.contains(entry.step));
   }
 }
@@ -371,10 +363,8 @@ TEST_CASE("A run says where it is, and run.log keeps it", "[unit][trainer]") {
   CHECK(both.starts_with(first));
   CHECK_THAT(both.substr(first.size()),
              testing::Contains("continuing from ") && testing::Contains("steps     5 to 12"));
-  std::ifstream metrics(config.run_directory + "/metrics.jsonl");
   double before = 0;
-  for (std::string line; std::getline(metrics, line);) {
-    const auto object = nlohmann::json::parse(line);
+  for (const auto& object : metrics_of(config.run_directory)) {
     CHECK(object["time"].get<double>() >= static_cast<double>(begin));
     CHECK(object["time"].get<double>() >= before);
     before = object["time"];
@@ -635,11 +625,8 @@ TEST_CASE("A run goes from 1 to 2 to 4 ranks and back as if it had stayed on one
   };
   const auto lines = [](const std::string& path, const char* key) {
     std::map<int64_t, nlohmann::json> result;
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) {
-      const auto object = nlohmann::json::parse(line);
+    for (const auto& object : json_lines(std::ifstream(path)))
       CHECK(result.emplace(object["step"], object[key]).second);
-    }
     return result;
   };
   PretrainConfig one = configure("one", false), mixed = configure("mixed", true);
@@ -692,9 +679,8 @@ TEST_CASE("Ranks get packed tokens within 2 % of each other in every step; the r
   const PretrainingShards shards(config.data.train);
   std::map<int64_t, std::vector<int64_t>> tokens;  // tokens of every rank, by step
   for (int rank = 0; rank < kRanks; ++rank) {
-    std::ifstream file(config.run_directory + "/samples-rank-0000" + std::to_string(rank) + ".jsonl");
-    for (std::string line; std::getline(file, line);) {
-      const auto object = nlohmann::json::parse(line);
+    const std::string file = config.run_directory + "/samples-rank-0000" + std::to_string(rank) + ".jsonl";
+    for (const auto& object : json_lines(std::ifstream(file))) {
       int64_t& sum = tokens[object["step"]].emplace_back(0);
       for (const int64_t example : object["examples"]) {
         sum += static_cast<int64_t>(shards.example(example).input_ids.size());
