@@ -97,8 +97,7 @@ void add_input_options(CLI::App& app, PredictOptions& options) {
   app.add_option("--text-field", options.text_field,
                  "--input has JSON lines, whose text this field is; a.b is b in a. Answers keep the other fields")
       ->needs(file);
-  app.add_flag("--skip-bad", options.skip_bad,
-               "leave out lines without an answer, and say how many; the default is to answer none if one is bad");
+  app.add_flag("--skip-bad", options.skip_bad, "leave out lines without an answer, and say how many");
   app.add_option("TEXT", options.arguments, "texts; [MASK] stands for a word to fill in")->excludes(file);
 }
 

@@ -38,8 +38,7 @@ void add_embedding_options(CLI::App& app, AnswerOptions& answers, VectorForm& fo
       ->excludes(prompt);
   app.add_option_function<std::string>(
          "--quantize", [&form](const std::string& name) { form = *value_named<VectorForm>(name); },
-         "embedding: numbers of npy and safetensors; int8 and uint8 with the range of each column, binary and ubinary: "
-         "bits")
+         "embedding: form of the numbers in npy and safetensors; binary and ubinary are bits")
       ->check(CLI::IsMember({"float32", "int8", "uint8", "binary", "ubinary"}))
       ->default_str("float32");
 }
