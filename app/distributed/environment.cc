@@ -153,7 +153,6 @@ StorePlace parse_init_method(const std::string& text, const DistributedEnvironme
     const size_t colon = text.rfind(':');
     StorePlace place{.file = "", .host = text.substr(6, colon - 6)};
     place.port = number_of<int64_t>(std::string_view(text).substr(colon + 1)).value_or(-1);
-    constexpr int64_t kHighestPort = 65535;
     if (place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']')  // IPv6
       place.host = place.host.substr(1, place.host.size() - 2);
     if (!place.host.empty() && place.port >= 1 && place.port <= kHighestPort) return place;

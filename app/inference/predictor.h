@@ -78,7 +78,7 @@ enum class Task : uint8_t {
 };
 inline std::span<const char* const> names_of(Task /*type*/) {
   static constexpr std::array<const char*, 7> kNames = {
-      "fill-mask",          "features", "embedding", "similarity", "text-classification", "token-classification",
+      "fill-mask",         "features", "embedding", "similarity", "text-classification", "token-classification",
       "question-answering"};
   return kNames;
 }

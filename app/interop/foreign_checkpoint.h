@@ -20,7 +20,7 @@ namespace bert {
 struct ForeignOptions {
   bool trust = false;      // also read pickles, which can hold code; none is executed (Note [Pickles])
   std::string config;      // configuration of weights from Google or NVIDIA; empty: the one beside the weights
-  bool task_head = false;  // keep the head of a fine-tuned model, and the labels of its classes
+  bool task_head = false;  // keep the head of a fine-tuned model with its labels, and what is behind a sentence encoder
 };
 
 /// The account of every tensor of a checkpoint, by name.

@@ -129,7 +129,7 @@ ForeignCheckpoint read_hugging_face(const std::string& path, const ForeignOption
   const Objective pairs = model.objective;
   take_all(checkpoint, read_weights(directory, options, checkpoint.report), options);
   if (checkpoint.has(BertPart::kSentencePairHead)) model.objective = pairs;
-  if (!modules) return checkpoint;
+  if (!modules || !options.task_head) return checkpoint;
   // A sentence encoder has no heads of pre-training.
   checkpoint.report.missing.clear();
   std::erase_if(checkpoint.tensors, [&](const TensorSource& tensor) {

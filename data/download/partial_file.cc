@@ -59,10 +59,11 @@ void PartialFile::read_source() {
     if (space != std::string::npos) values[line.substr(0, space)] = line.substr(space + 1);
   }
   if (values[published_.algorithm] != published_.hexadecimal) return;
+  const auto bytes = number_of<int64_t>(values["bytes"]);
   source_ = {.url = values["url"],
              .etag = values["etag"],
              .last_modified = values["last-modified"],
-             .bytes = number_of<int64_t>(values["bytes"])};
+             .bytes = bytes.value_or(-1) < 0 ? std::nullopt : bytes};
 }
 
 void PartialFile::write_source() const {

@@ -145,7 +145,8 @@ TEST_CASE("bert serve answers as bert predict does, and ends with 0 after SIGTER
 TEST_CASE("Every answer of bert serve has the form that its openapi.json says", "[unit][serve]") {
   const TemporaryDirectory directory;
   std::vector<std::pair<std::string, std::string>> models;  // task and checkpoint
-  for (const char* task : {"fill-mask", "features", "embedding"}) models.emplace_back(task, write_random_checkpoint(directory));
+  for (const char* task : {"fill-mask", "features", "embedding"})
+    models.emplace_back(task, write_random_checkpoint(directory));
   for (const auto& [made, task] :
        {std::pair("text-classification", "text-classification"), std::pair("text-regression", "text-classification"),
         std::pair("ner", "token-classification"), std::pair("squad-v1", "question-answering")}) {
