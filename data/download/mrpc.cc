@@ -30,7 +30,7 @@ std::vector<std::string> lines_of(const std::string& path) {
 
 /// The columns of a row, which `line` numbers from 1.
 std::vector<std::string> columns_of(const std::string& row, size_t count, const std::string& path, size_t line) {
-  const std::vector<std::string> columns = split(row, '\t');
+  std::vector<std::string> columns = split(row, '\t');
   if (columns.size() != count)
     throw DataError(fmt::format("{}:{}: {} columns, expected {}", path, line, columns.size(), count));
   return columns;
