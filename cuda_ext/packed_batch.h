@@ -24,6 +24,7 @@ struct PackedBatch {
   at::Tensor cu_seqlens;            // [B + 1] int32, cu_seqlens[0] = 0, cu_seqlens[B] = T
   int64_t max_seqlen = 0;           // longest sequence
   int64_t first_sequence = 0;       // number of the first sequence, counted from 0 over the whole run
+  int64_t source = 0;               // of embeddings: the data set that all sequences are from
   at::Tensor masked_positions;      // [M], rows of the packed batch (0 .. T - 1), ascending
   at::Tensor masked_ids;            // [M], the original ids at those rows
   at::Tensor masked_sources;        // [M], the source of each masked token; undefined unless sources are told apart
@@ -32,7 +33,7 @@ struct PackedBatch {
   at::Tensor
       labels;  // of fine-tuning, by the kind of its head: classes [B] or values [B] fp32 of sequences; classes of
                // tokens [T], -100: none; first and last token of answers [B, 2]; choices [N] of N questions with
-               // B / N sequences each; undefined in pre-training
+               // B / N sequences each; values [N] fp32 of rows of embeddings, likewise; undefined in pre-training
 
   /// Calls visit(tensor) for every tensor of `self`, which is a PackedBatch or a const PackedBatch.
   template <class Self, class Visitor>

@@ -18,6 +18,9 @@
 namespace bert {
 namespace {
 
+/// The fields of a configuration for reading only.
+ConfigFields fields(const FinetuneConfig& config) { return fields_of(const_cast<FinetuneConfig&>(config)); }
+
 void check_required(const FinetuneConfig& config, ConfigReport& report) {
   const auto required = [&](const char* pointer, bool empty, const char* example) {
     if (empty) report.add(pointer, fmt::format("required, but not given; for example {}", example));
@@ -25,8 +28,10 @@ void check_required(const FinetuneConfig& config, ConfigReport& report) {
   required("/run_directory", config.run_directory.empty(), "\"runs/sst2\"");
   required("/task", config.task.empty(), "\"sst2\"");
   required("/initial_checkpoint", config.initial_checkpoint.empty(), "\"runs/phase2\"");
-  required("/data/directory",
-           config.data.directory.empty() && (config.data.train_file.empty() || config.data.dev_file.empty()),
+  const bool has_sets = !config.embedding.sets.empty() &&
+                        std::ranges::none_of(config.embedding.sets, [](const auto& set) { return set.file.empty(); });
+  const bool has_training = !config.data.train_file.empty() || has_sets;
+  required("/data/directory", config.data.directory.empty() && (!has_training || config.data.dev_file.empty()),
            "\"glue/SST-2\"");
 }
 
@@ -65,8 +70,43 @@ void check_distillation(const FinetuneConfig& config, ConfigReport& report) {
   }
 }
 
+/// Checks the settings that only a run of embeddings has, and those that it does not have.
+void check_embedding(const FinetuneConfig& config, ConfigReport& report) {
+  const EmbeddingConfig& embedding = config.embedding;
+  if (config.task != "embedding") {
+    FinetuneConfig plain = config;
+    plain.embedding = EmbeddingConfig();
+    for (const ConfigDifference& d : compare_configs(fields(plain), fields(config)))
+      report.add(d.pointer, fmt::format("want task embedding with it, and task is {}", config.task), {"/task"});
+    return;
+  }
+  if (config.class_weights != ClassWeights::kNone) report.add("/class_weights", "want none for task embedding");
+  bool compares = false;
+  for (size_t i = 0; i < embedding.sets.size(); ++i) {
+    const EmbeddingSetConfig &set = embedding.sets[i], unused;
+    compares |= set.loss == EmbeddingLoss::kMse;
+    const auto expect_unused = [&](const char* field, bool changed, bool used) {
+      if (changed && !used)
+        report.add(fmt::format("/embedding/sets/{}/{}", i, field),
+                   fmt::format("want no such field, which the loss {} does not read", name_of_value(set.loss)));
+    };
+    const bool ranking = set.loss == EmbeddingLoss::kMultipleNegativesRanking;
+    const bool distances = set.loss == EmbeddingLoss::kTriplet || set.loss == EmbeddingLoss::kContrastive ||
+                           set.loss == EmbeddingLoss::kOnlineContrastive;
+    expect_unused("scale", set.scale != unused.scale, ranking || set.loss == EmbeddingLoss::kCoSent);
+    expect_unused("margin", set.margin != unused.margin, distances);
+    expect_unused("distance", set.distance != unused.distance, distances);
+    expect_unused("symmetric", set.symmetric, ranking);
+    expect_unused("false_negative_margin", set.false_negative_margin != unused.false_negative_margin, ranking);
+  }
+  if (compares == config.distillation.teacher.empty())
+    report.add("/distillation/teacher",
+               compares ? "required by the loss mse" : "want a set with the loss mse, which learns from the teacher");
+}
+
 void check(const FinetuneConfig& config, ConfigReport& report) {
   check_run(config, report);
+  check_embedding(config, report);
   if (config.reports("samples")) report.add("/report", "want no samples, which pre-training alone has");
   check_distillation(config, report);
   const auto needs_evaluations = [&](const char* pointer, bool used) {
@@ -77,9 +117,6 @@ void check(const FinetuneConfig& config, ConfigReport& report) {
   needs_evaluations("/early_stopping_patience", config.early_stopping_patience > 0);
   needs_evaluations("/keep_best", config.keep_best);
 }
-
-/// The fields of a configuration for reading only.
-ConfigFields fields(const FinetuneConfig& config) { return fields_of(const_cast<FinetuneConfig&>(config)); }
 
 }  // namespace
 

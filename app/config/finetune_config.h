@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/config/embedding_config.h"
 #include "app/config/model_description.h"
 #include "app/config/run_config.h"
 #include "data/config.h"
@@ -88,6 +89,7 @@ struct FinetuneConfig : RunConfig {
   ClassWeights class_weights = ClassWeights::kNone;
   TaskFilesConfig data;
   DistillationConfig distillation;
+  EmbeddingConfig embedding;
   /// Pointers of the fields that a file, the environment or the command line has set, as "/model/hidden_size". Only
   /// load_finetune_config() fills it in. It is no field: it is neither saved nor compared.
   std::set<std::string> given;
@@ -97,7 +99,7 @@ struct FinetuneConfig : RunConfig {
     RunConfig::visit_fields(self, visit);
     visit("task", self.task, "the task, which gives the head, the files and the metrics",
           OneOf{"squad-v1", "squad-v2", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ner",
-                "swag", "text-classification", "text-regression"});
+                "swag", "text-classification", "text-regression", "rerank", "embedding"});
     visit("max_steps", self.max_steps,
           "number of applied optimizer steps; the length of the schedule; 0 = that of num_train_epochs", 0, kMostSteps);
     visit("num_train_epochs", self.num_train_epochs, "times that the training examples are used, if max_steps is 0",
@@ -127,6 +129,7 @@ struct FinetuneConfig : RunConfig {
           "balanced: the loss of a class counts by the inverse of its frequency (scikit-learn's balanced)");
     visit("data", self.data, "files of the task and tokenization");
     visit("distillation", self.distillation, "a larger model as teacher");
+    visit("embedding", self.embedding, "task embedding: data sets, losses and the modules behind the encoder");
   }
 };
 

@@ -187,6 +187,7 @@ torch::Tensor Distillation::logits_loss(const PackedBatch& batch, const torch::T
       return soft_target_loss(student, teacher, temperature, batch.labels.ne(kNoLabel));  // the first pieces of words
     case TaskKind::kClassification:
     case TaskKind::kMultipleChoice:
+    case TaskKind::kEmbedding:  // has losses of its own
       break;
   }
   return soft_target_loss(student, teacher, temperature);

@@ -11,6 +11,7 @@
 #include "app/checkpoint/files.h"
 #include "app/distributed/rank_zero.h"
 #include "app/finetune/distillation.h"
+#include "app/finetune/embedding_scoring.h"
 #include "app/system/errors.h"
 #include "app/train/micro_batch.h"
 #include "app/train/rank_agreement.h"
@@ -101,14 +102,6 @@ std::vector<FoundFile> find_files(const FinetuneConfig& config, const TaskDefini
   return found;
 }
 
-DataIdentity identity_of(const FoundFile& found, int64_t examples) {
-  const MappedFile file(found.path);
-  DataIdentity identity{.content_checksum = checksum(file.data(), static_cast<size_t>(file.size())),
-                        .examples = examples};
-  file.expect_whole();
-  return identity;
-}
-
 /// Throws ConfigError if the model has no room for the sequences.
 void check_room(const FinetuneConfig& config, const std::string& name) {
   if (const int64_t most = config.model.max_position_embeddings; config.data.task.max_seq_length > most) {
@@ -134,6 +127,25 @@ int64_t steps_of_epochs(const FinetuneConfig& config, int64_t units) {
   return std::max<int64_t>(1, std::llround(steps));
 }
 
+/// The training data, the modules behind the encoder and the teacher of a run of embeddings.
+void read_embedding_training(FinetuningInputs& inputs, const RunNote& note) {
+  FinetuneConfig& config = inputs.config;
+  const std::vector<EmbeddingSetConfig>& sets = config.embedding.sets;
+  const bool has_files = !sets.empty() && std::ranges::none_of(sets, [](const auto& set) { return set.file.empty(); });
+  const std::string file = has_files ? "" : find_files(config, inputs.task, TaskSplit::kTrain).front().path;
+  inputs.embedding = read_embedding_sets(config, file, *inputs.tokenizer, inputs.data, note);
+  inputs.train_examples = inputs.embedding.rows;
+  inputs.head = {.kind = TaskKind::kEmbedding,
+                 .num_outputs = std::ssize(inputs.embedding.classes),
+                 .class_weights = {},
+                 .sentence = sentence_encoder_for(config.embedding, inputs.start.model)};
+  const int64_t size = vector_size(inputs.head.sentence, config.model.hidden_size);
+  matryoshka_of(config.embedding.matryoshka_dimensions, size);
+  if (!config.distillation.teacher.empty())
+    inputs.teacher = read_embedding_teacher(config, *inputs.tokenizer, size, note);
+  if (config.max_steps == 0) config.max_steps = steps_of_epochs(config, inputs.embedding.rows);
+}
+
 void read_training(FinetuningInputs& inputs, const RunNote& note) {
   FinetuneConfig& config = inputs.config;
   const FoundFile found = find_files(config, inputs.task, TaskSplit::kTrain).front();
@@ -144,11 +156,12 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
   if (features->sequences.empty()) throw DataError(found.path + ": has no example to train on");
   check_segments(config, *features, found.path);
   inputs.train_examples = examples.size();
-  inputs.data[key_of(found.file)] = identity_of(found, examples.size());
+  inputs.data[key_of(found.file)] = file_identity(found.path, examples.size());
   inputs.head = {.kind = inputs.task.kind,
                  .num_outputs = inputs.task.num_outputs(),
                  .choices = choices_of(examples, 0),
-                 .class_weights = {}};
+                 .class_weights = {},
+                 .scores = inputs.task.scores};
   if (config.class_weights == ClassWeights::kBalanced) {
     if (inputs.task.labels.empty())
       throw ConfigError("class_weights: is balanced, and task " + inputs.task.name + " has no classes; set it to none");
@@ -172,11 +185,18 @@ std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split) {
   std::vector<TaskSet> sets;
   for (const FoundFile& found : find_files(inputs.config, inputs.task, split)) {
     TaskSet& set = sets.emplace_back();
-    set.examples = read_task(inputs.task, found.file, found.path, inputs.config.data.task);
-    choices_of(set.examples, inputs.head.choices);
-    set.features = make_features(set.examples, *inputs.tokenizer, inputs.config.data.task, /*for_training=*/false);
+    if (inputs.task.kind == TaskKind::kEmbedding) {
+      set.examples = read_text_rows(found.path, row_columns(inputs.config.embedding));
+      set.examples.source = found.file;
+      set.features = make_row_features(set.examples, *inputs.tokenizer, inputs.config.data.task);
+      set.features.num_outputs = vector_size(inputs.head.sentence, inputs.config.model.hidden_size);
+    } else {
+      set.examples = read_task(inputs.task, found.file, found.path, inputs.config.data.task);
+      choices_of(set.examples, inputs.head.choices);
+      set.features = make_features(set.examples, *inputs.tokenizer, inputs.config.data.task, /*for_training=*/false);
+    }
     check_segments(inputs.config, set.features, found.path);
-    inputs.data[key_of(found.file)] = identity_of(found, set.examples.size());
+    inputs.data[key_of(found.file)] = file_identity(found.path, set.examples.size());
   }
   return sets;
 }
@@ -184,9 +204,15 @@ std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split) {
 }  // namespace
 
 int64_t longest_unit(const FinetuningInputs& inputs) {
-  size_t longest = 0;
-  for (const TaskSequence& sequence : inputs.train->sequences) longest = std::max(longest, sequence.input_ids.size());
-  return static_cast<int64_t>(longest) * inputs.head.choices;
+  const auto longest_of = [](const TaskFeatures& features) {
+    size_t longest = 0;
+    for (const TaskSequence& sequence : features.sequences) longest = std::max(longest, sequence.input_ids.size());
+    return static_cast<int64_t>(longest);
+  };
+  if (inputs.train) return longest_of(*inputs.train) * inputs.head.choices;
+  int64_t longest = 0;
+  for (const RowSet& set : inputs.embedding.sets) longest = std::max(longest, longest_of(*set.features) * set.columns);
+  return longest;
 }
 
 std::vector<float> balanced_class_weights(const TaskFeatures& train) {
@@ -222,17 +248,25 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunP
   inputs.newest = find_newest(config, place.group, note);
   inputs.start = read_start(config, inputs.newest, note);
   take_model(inputs.config, inputs.start.model, inputs.start.name);
+  if (inputs.task.kind == TaskKind::kEmbedding && !inputs.config.given.contains("/data/max_seq_length"))
+    inputs.config.data.task.max_seq_length = most_tokens(inputs.start.model);
   check_room(inputs.config, inputs.start.name);
   inputs.tokenizer = tokenizer_for(inputs.config, inputs.start);
   note(fmt::format("reading and tokenizing the files of task {}", config.task));
-  read_training(inputs, note);
+  const bool embeds = inputs.task.kind == TaskKind::kEmbedding;
+  if (embeds) {
+    read_embedding_training(inputs, note);
+  } else {
+    read_training(inputs, note);
+  }
   inputs.dev = read_sets(inputs, TaskSplit::kDev);
   inputs.test = read_sets(inputs, TaskSplit::kTest);
-  if (!inputs.config.distillation.teacher.empty()) {
+  if (embeds) inputs.task.metrics = embedding_metrics(inputs.dev.front().examples.has_labels);
+  if (!inputs.config.distillation.teacher.empty() && !embeds) {
     inputs.teacher = read_teacher(
         {.config = inputs.config, .task = inputs.task, .tokenizer = *inputs.tokenizer, .train = *inputs.train}, note);
-    inputs.data["distillation.teacher"] = identity_of_teacher(*inputs.teacher);
   }
+  if (inputs.teacher) inputs.data["distillation.teacher"] = identity_of_teacher(*inputs.teacher);
   const auto earlier = [](const std::string& json, const std::string& name) {
     return parse_finetune_config(json, name).micro_batch_size;
   };

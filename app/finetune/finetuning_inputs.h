@@ -10,6 +10,7 @@
 
 #include "app/checkpoint/state.h"
 #include "app/config/finetune_config.h"
+#include "app/finetune/embedding_inputs.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/inference/pretrained.h"
 #include "app/train/run_place.h"
@@ -34,6 +35,7 @@ struct FinetuningInputs {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const TaskFeatures> train;
   int64_t train_examples = 0;  // rows, questions or sentences of the training file
+  EmbeddingInputs embedding;   // in place of `train`, of a run of embeddings
   TaskHead head;
   std::vector<TaskSet> dev, test;
   std::optional<Pretrained> teacher;         // config.distillation.teacher

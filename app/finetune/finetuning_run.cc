@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "app/checkpoint/fit.h"
+#include "app/finetune/embedding_scoring.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/system/errors.h"
@@ -24,7 +25,9 @@
 #include "app/train/trainer.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/loader/row_loader.h"
 #include "data/loader/task_loader.h"
+#include "data/tasks/embedding_data.h"
 #include "data/tasks/task_data.h"
 #include "data/tokenizer/vocabulary_warnings.h"
 #include "model/evaluation_guard.h"
@@ -89,20 +92,32 @@ constexpr const char* kBestStep = "best_step";
 std::string best_name(const TaskDefinition& task) { return "best_" + task.main_metric(); }
 
 std::unique_ptr<StepLoader> make_loader(const FinetuningInputs& inputs, const RunPlace& place) {
-  return std::make_unique<TaskLoader>(inputs.train,
-                                      TaskLoaderConfig{.choices = inputs.head.choices,
-                                                       .micro_batch_size = inputs.config.micro_batch_size,
-                                                       .global_batch_size = inputs.config.global_batch_size,
-                                                       .seed = static_cast<uint64_t>(inputs.config.seed),
-                                                       .rank = get_rank(place.group),
-                                                       .world_size = get_world_size(place.group),
-                                                       .pin_memory = place.device.is_cuda()});
+  const TaskLoaderConfig batches{.choices = inputs.head.choices,
+                                 .micro_batch_size = inputs.config.micro_batch_size,
+                                 .global_batch_size = inputs.config.global_batch_size,
+                                 .seed = static_cast<uint64_t>(inputs.config.seed),
+                                 .rank = get_rank(place.group),
+                                 .world_size = get_world_size(place.group),
+                                 .pin_memory = place.device.is_cuda()};
+  if (inputs.train) return std::make_unique<TaskLoader>(inputs.train, batches);
+  const EmbeddingConfig& embedding = inputs.config.embedding;
+  return std::make_unique<RowLoader>(inputs.embedding.sets,
+                                     RowLoaderConfig{.batches = batches,
+                                                     .no_duplicates = embedding.no_duplicates,
+                                                     .round_robin = embedding.sampling == SetSampling::kRoundRobin});
 }
 
 int64_t count(const std::vector<TaskSet>& sets) {
   int64_t examples = 0;
   for (const TaskSet& set : sets) examples += set.examples.size();
   return examples;
+}
+
+int64_t sequences_of(const FinetuningInputs& inputs) {
+  if (inputs.train) return std::ssize(inputs.train->sequences);
+  int64_t sequences = 0;
+  for (const RowSet& set : inputs.embedding.sets) sequences += std::ssize(set.features->sequences);
+  return sequences;
 }
 
 /// `metrics` as "accuracy 0.8123, f1 0.7".
@@ -147,9 +162,25 @@ FinetuningRun::FinetuningRun(FinetuningInputs inputs, const RunPlace& place)
            step_),
       loader_(make_loader(inputs_, place)) {
   for (const std::string& sentence : inputs_.notes) log_.note(sentence);
+  if (inputs_.task.kind == TaskKind::kEmbedding) learn_embeddings(place);
   if (!inputs_.teacher) return;
   step_.learn_from(std::make_unique<Distillation>(inputs_.config, *inputs_.teacher, place.device));
   inputs_.teacher->weights = StateDict();
+}
+
+void FinetuningRun::learn_embeddings(const RunPlace& place) {
+  const FinetuneConfig& config = inputs_.config;
+  EmbeddingObjective::Encode teacher;
+  if (inputs_.teacher) {
+    teacher = vectors_of(*inputs_.teacher, place.device, config.precision);
+    inputs_.teacher.reset();
+  }
+  const int64_t size = vector_size(inputs_.head.sentence, config.model.hidden_size);
+  step_.learn_embeddings({.sets = inputs_.embedding.shapes,
+                          .rows = config.global_batch_size,
+                          .stride = most_columns(inputs_.embedding.sets),
+                          .dimensions = matryoshka_of(config.embedding.matryoshka_dimensions, size)},
+                         group_, std::move(teacher));
 }
 
 int64_t FinetuningRun::evaluation_examples() const { return count(inputs_.dev); }
@@ -158,7 +189,7 @@ void FinetuningRun::announce(int64_t applied) {
   if (applied == 0) {
     log_.say(fmt::format(
         "task {}: {} training examples in {} sequences, {} development examples, {} to predict{}", inputs_.task.name,
-        inputs_.train_examples, inputs_.train->sequences.size(), count(inputs_.dev), count(inputs_.test),
+        inputs_.train_examples, sequences_of(inputs_), count(inputs_.dev), count(inputs_.test),
         inputs_.task.labels.empty() ? "" : fmt::format("; labels {}", fmt::join(inputs_.task.labels, ", "))));
     if (inputs_.teacher) {
       log_.say(fmt::format("learning from {}, of {} layers and hidden_size {}, with the losses {}",
@@ -173,11 +204,19 @@ void FinetuningRun::announce(int64_t applied) {
 
 std::optional<TaskScores> FinetuningRun::score(const TaskSet& set, const TaskDataConfig& data,
                                                const std::function<bool()>& stop, double& loss) {
-  const bool with_loss = set.examples.has_labels && inputs_.task.kind != TaskKind::kQuestionAnswering;
+  const bool with_loss = set.examples.has_labels && inputs_.task.kind != TaskKind::kQuestionAnswering &&
+                         inputs_.task.kind != TaskKind::kEmbedding;
   const auto computed = compute_task_logits(step_, set.features, with_loss, stop);
   if (!computed) return std::nullopt;
   loss = computed->loss;
-  TaskScores scores = score_task(set.examples, set.features, computed->logits, tokenizer(), data);
+  TaskScores scores;
+  if (inputs_.task.kind == TaskKind::kEmbedding) {
+    const at::Tensor vectors =
+        torch::tensor(computed->logits).view({set.examples.size(), texts_in_row(set.examples), -1});
+    scores = score_embeddings(set.examples, vectors);
+  } else {
+    scores = score_task(set.examples, set.features, computed->logits, tokenizer(), data);
+  }
   if (is_rank_zero()) {
     for (const TaskOutput& output : scores.outputs)
       write_file(inputs_.config.run_directory + "/" + output.name, output.content);
@@ -311,7 +350,8 @@ void FinetuningRun::start_from_initial_checkpoint() {
   std::vector<std::string> begun, missing;
   for (const auto& item : state_dict(step_.module())) {
     const bool of_encoder = item.key().starts_with("bert.");
-    const torch::Tensor* trained = of_encoder ? inputs_.start.weights.find(item.key()) : nullptr;
+    const StateDict& source = of_encoder ? inputs_.start.weights : inputs_.start.sentence_weights;
+    const torch::Tensor* trained = source.find(item.key());
     if (trained == nullptr)
       (of_encoder && !item.key().starts_with("bert.pooler.") ? missing : begun).push_back(item.key());
     weights.insert(item.key(), trained != nullptr ? *trained : item.value().detach().clone());
@@ -322,7 +362,8 @@ void FinetuningRun::start_from_initial_checkpoint() {
   });
   expect_whole(inputs_.start.weights);
   inputs_.start.weights = StateDict();
-  log_.say(fmt::format("starting from the encoder of {}; new weights: {}", name, fmt::join(begun, ", ")));
+  log_.say(fmt::format("starting from the encoder of {}; new weights: {}", name,
+                       begun.empty() ? "none" : fmt::format("{}", fmt::join(begun, ", "))));
 }
 
 void FinetuningRun::describe(Checkpoint& checkpoint) {
@@ -333,6 +374,11 @@ void FinetuningRun::describe(Checkpoint& checkpoint) {
   model.task = config.task;
   model.labels = inputs_.task.labels;
   model.tokenizer = config.data.tokenizer;
+  if (inputs_.task.kind == TaskKind::kEmbedding) {
+    model.sentence = inputs_.head.sentence;
+    model.labels = inputs_.embedding.classes;
+    model.max_tokens = config.data.task.max_seq_length;
+  }
   // The figures of the log may be those of the best weights; the threshold belongs to the weights of the checkpoint.
   if (inputs_.task.no_answers && null_threshold_) checkpoint.state.metrics[kNullThresholdFigure] = *null_threshold_;
   checkpoint.files = hugging_face_files(model, dtype_name(checkpoint.model));

@@ -38,7 +38,7 @@ class FinetuningRun : public RunState {
   [[nodiscard]] LookAheadLoader& loader() override { return loader_; }
   [[nodiscard]] const std::map<std::string, DataIdentity>& data() const override { return inputs_.data; }
   [[nodiscard]] int64_t examples() const override {
-    return std::ssize(inputs_.train->sequences) / inputs_.head.choices;
+    return inputs_.train ? std::ssize(inputs_.train->sequences) / inputs_.head.choices : inputs_.embedding.rows;
   }
   [[nodiscard]] int64_t evaluation_examples() const override;
   [[nodiscard]] int64_t max_sequence_length() const override { return inputs_.config.data.task.max_seq_length; }
@@ -55,6 +55,8 @@ class FinetuningRun : public RunState {
     int64_t step = 0, evaluations_since = 0;
   };
 
+  /// The end of the constructor of a run of embeddings.
+  void learn_embeddings(const RunPlace& place);
   Earlier read_earlier(const CheckpointState& state, const std::string& directory) override;
   void start_from_initial_checkpoint() override;
   void describe(Checkpoint& checkpoint) override;

@@ -40,7 +40,7 @@ void freeze(torch::nn::Module& module, const FinetuneConfig& config) {
 TaskModel make_model(const FinetuneConfig& config, const TaskHead& head, c10::Device device) {
   use_deterministic_algorithms(device);
   const NoInitWeights no_init;
-  TaskModel model(config.model, head.kind, head.num_outputs);
+  TaskModel model(config.model, head.kind, head.num_outputs, head.sentence);
   torch::nn::Module& module = *model.module();
   init_weights(module, config.model, static_cast<uint64_t>(config.seed));
   model.set_dropout_seed(config.seed);
@@ -76,6 +76,7 @@ TappedOutput FinetuningStep::tapped_forward(const PackedBatch& batch, bool tap) 
 torch::Tensor FinetuningStep::forward(const PackedBatch& batch) { return tapped_forward(batch, /*tap=*/false).logits; }
 
 torch::Tensor FinetuningStep::loss(const torch::Tensor& logits, const PackedBatch& batch) const {
+  if (head_.scores) return at::binary_cross_entropy_with_logits(logits.squeeze(-1), batch.labels);
   if (head_.kind == TaskKind::kRegression) return at::mse_loss(logits.squeeze(-1), batch.labels);
   if (head_.kind == TaskKind::kQuestionAnswering)
     return -at::log_softmax(answer_logits(logits, batch), -1).gather(2, batch.labels.unsqueeze(2)).mean();
@@ -83,7 +84,18 @@ torch::Tensor FinetuningStep::loss(const torch::Tensor& logits, const PackedBatc
   return at::cross_entropy_loss(logits, batch.labels, weights, at::Reduction::Mean, /*ignore_index=*/kNoLabel);
 }
 
+void FinetuningStep::learn_embeddings(EmbeddingObjectiveConfig config, const ProcessGroupPtr& group,
+                                      EmbeddingObjective::Encode teacher) {
+  objective_ = std::make_unique<EmbeddingObjective>(std::move(config), group, model_.head(), std::move(teacher));
+}
+
+void FinetuningStep::prepare(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
+  if (!objective_) return;
+  objective_->prepare(micro_batches, of_all_ranks, [this](const PackedBatch& batch) { return forward(batch); });
+}
+
 std::vector<torch::Tensor> FinetuningStep::loss_terms(const PackedBatch& batch) {
+  if (objective_) return {objective_->loss(batch, forward(batch))};
   if (!distillation_) return {loss(forward(batch), batch)};
   const TappedOutput output = tapped_forward(batch, distillation_->taps());
   return distillation_->losses(batch, output, loss(output.logits, batch), head_.choices);
@@ -103,6 +115,7 @@ torch::Tensor FinetuningStep::labels_of(const PackedBatch& batch) const {
 }
 
 std::vector<torch::Tensor> FinetuningStep::loss_items(const PackedBatch& batch) const {
+  if (objective_) return {known_items(1)};
   const torch::Tensor labels = labels_of(batch);
   if (!distillation_) return {labels};
   return distillation_->items(

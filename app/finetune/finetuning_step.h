@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "app/config/finetune_config.h"
 #include "app/finetune/distillation.h"
+#include "app/finetune/embedding_objective.h"
 #include "app/inference/task_model.h"
 #include "app/train/step/optimizer_step.h"
 #include "data/tasks/task_definition.h"
@@ -20,6 +22,8 @@ struct TaskHead {
   int64_t num_outputs = 1;           // TaskDefinition::num_outputs()
   int64_t choices = 1;               // sequences of one example
   std::vector<float> class_weights;  // of the classes in the loss; empty: all 1
+  SentenceEncoder sentence = {};     // of embeddings
+  bool scores = false;               // TaskDefinition::scores
 };
 
 class FinetuningStep : public OptimizerStep {
@@ -32,12 +36,15 @@ class FinetuningStep : public OptimizerStep {
   /// Logits in fp32, as TaskModel::forward(). Computes under the autocast of the run. Gradient mode is that of the caller.
   torch::Tensor forward(const PackedBatch& batch);
   /// The mean loss of a batch with labels, an fp32 scalar: cross entropy of classes, of choices, and of first and last
-  /// tokens (the mean of both); mean squared error of values.
+  /// tokens (the mean of both); mean squared error of values; binary cross entropy of scores.
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& logits, const PackedBatch& batch) const;
   /// The number of items of which loss() is the mean, an fp64 scalar on the device.
   [[nodiscard]] torch::Tensor labels_of(const PackedBatch& batch) const;
   [[nodiscard]] const TaskHead& head() const { return head_; }
 
+  /// From now on training minimises the loss of embeddings. Call it before the first step of a head of kEmbedding.
+  void learn_embeddings(EmbeddingObjectiveConfig config, const ProcessGroupPtr& group,
+                        EmbeddingObjective::Encode teacher);
   /// From now on training minimises the losses of `distillation`, which names them. Call it before the first step.
   void learn_from(std::unique_ptr<Distillation> distillation) { distillation_ = std::move(distillation); }
 
@@ -47,6 +54,7 @@ class FinetuningStep : public OptimizerStep {
  private:
   FinetuningStep(const FinetuneConfig& config, const TaskHead& head, TaskModel model, c10::Device device,
                  c10::intrusive_ptr<c10d::ProcessGroup> group);
+  void prepare(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) override;
   std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) override;
   /// forward(), with the taps of the encoder if `tap`.
   TappedOutput tapped_forward(const PackedBatch& batch, bool tap);
@@ -55,7 +63,8 @@ class FinetuningStep : public OptimizerStep {
   TaskHead head_;
   torch::Tensor class_weights_;  // [classes] fp32 on the device; undefined: all 1
   int64_t dropout_seed_;
-  std::unique_ptr<Distillation> distillation_;  // nullptr: the loss of the labels alone
+  std::unique_ptr<Distillation> distillation_;     // nullptr: the loss of the labels alone
+  std::unique_ptr<EmbeddingObjective> objective_;  // of embeddings
 };
 
 }  // namespace bert

@@ -15,9 +15,9 @@ namespace bert {
 namespace {
 
 using AnyTaskModel = std::variant<BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering,
-                                  BertForMultipleChoice>;
+                                  BertForMultipleChoice, BertForSentenceEmbedding>;
 
-AnyTaskModel model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs) {
+AnyTaskModel model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence) {
   switch (kind) {
     case TaskKind::kTokenClassification:
       return BertForTokenClassification(config, num_outputs);
@@ -25,6 +25,8 @@ AnyTaskModel model_of(const BertConfig& config, TaskKind kind, int64_t num_outpu
       return BertForQuestionAnswering(config);
     case TaskKind::kMultipleChoice:
       return BertForMultipleChoice(config);
+    case TaskKind::kEmbedding:
+      return BertForSentenceEmbedding(config, sentence, num_outputs);
     case TaskKind::kClassification:
     case TaskKind::kRegression:
       break;
@@ -38,10 +40,10 @@ TaskModel on_device(TaskModel model, const PredictorOptions& options) {
 }
 
 struct HeadOf {
-  LinearImpl& operator()(BertForQuestionAnswering& model) const { return *model->qa_outputs; }
+  LinearImpl* operator()(BertForQuestionAnswering& model) const { return model->qa_outputs.get(); }
   template <class Classifier>
-  LinearImpl& operator()(Classifier& model) const {
-    return *model->classifier;
+  LinearImpl* operator()(Classifier& model) const {
+    return model->classifier.is_empty() ? nullptr : model->classifier.get();
   }
 };
 
@@ -62,8 +64,8 @@ struct Forward {
 
 }  // namespace
 
-TaskModel::TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs)
-    : model_(model_of(config, kind, num_outputs)) {}
+TaskModel::TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence)
+    : model_(model_of(config, kind, num_outputs, sentence)) {}
 
 torch::Tensor TaskModel::forward(const PackedBatch& batch, int64_t choices) {
   return std::visit(Forward{batch, choices}, model_);
@@ -77,7 +79,7 @@ BertModelImpl& TaskModel::encoder() {
   return *std::visit([](auto& model) { return model->bert; }, model_);
 }
 
-LinearImpl& TaskModel::head() { return std::visit(HeadOf(), model_); }
+LinearImpl* TaskModel::head() { return std::visit(HeadOf(), model_); }
 
 void TaskModel::set_dropout_seed(int64_t seed) {
   std::visit([seed](auto& model) { model->dropout_seed = seed; }, model_);
@@ -106,8 +108,8 @@ TaskInference::TaskInference(const Pretrained& pretrained, const PredictorOption
 TaskInference::TaskInference(const Pretrained& pretrained, TaskModel model, const PredictorOptions& options)
     : kind_(task_definition(pretrained.model.task).kind),
       encoder_(model.encoder(), options.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype),
-      head_weight_(model.head().weight.detach().clone()),
-      head_bias_(model.head().bias.detach().clone()) {}
+      head_weight_(model.head()->weight.detach().clone()),
+      head_bias_(model.head()->bias.detach().clone()) {}
 
 torch::Tensor TaskInference::forward(const PackedBatch& batch, int64_t choices) const {
   const BertModelOutput output = encoder_.forward(batch);
@@ -117,7 +119,7 @@ torch::Tensor TaskInference::forward(const PackedBatch& batch, int64_t choices) 
 }
 
 bool has_pooler(TaskKind kind) {
-  return kind != TaskKind::kTokenClassification && kind != TaskKind::kQuestionAnswering;
+  return kind != TaskKind::kTokenClassification && kind != TaskKind::kQuestionAnswering && kind != TaskKind::kEmbedding;
 }
 
 }  // namespace bert

@@ -10,6 +10,7 @@
 
 #include "app/inference/predictor.h"
 #include "app/inference/pretrained.h"
+#include "app/inference/embedding_model.h"
 #include "data/tasks/task_definition.h"
 #include "model/bert.h"
 #include "model/inference.h"
@@ -21,21 +22,23 @@ namespace bert {
 class TaskModel {
  public:
   /// `num_outputs`: TaskDefinition::num_outputs(). The weights are those of new modules (NoInitWeights applies).
-  TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs);
+  /// Of embeddings, `num_outputs` are the classes of BertForSentenceEmbedding, and `sentence` is behind the encoder.
+  TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence = {});
 
   /// The logits of a packed batch:
   ///   classification [B, labels], regression [B, 1], token classification [T, labels], question answering [T, 2] (start
-  ///   and end), multiple choice [B / choices, choices]
+  ///   and end), multiple choice [B / choices, choices], embeddings [B, dimensions]
   torch::Tensor forward(const PackedBatch& batch, int64_t choices = 1);
 
   [[nodiscard]] std::shared_ptr<torch::nn::Module> module() const;
   [[nodiscard]] BertModelImpl& encoder();
-  [[nodiscard]] LinearImpl& head();
+  /// The head; nullptr for embeddings without a classifier.
+  [[nodiscard]] LinearImpl* head();
   void set_dropout_seed(int64_t seed);
 
  private:
   std::variant<BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering,
-               BertForMultipleChoice>
+               BertForMultipleChoice, BertForSentenceEmbedding>
       model_;
 };
 

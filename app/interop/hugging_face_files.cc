@@ -149,6 +149,8 @@ const char* architecture_of(TaskKind kind) {
       return "BertForQuestionAnswering";
     case TaskKind::kMultipleChoice:
       return "BertForMultipleChoice";
+    case TaskKind::kEmbedding:
+      return "BertModel";
     case TaskKind::kClassification:
     case TaskKind::kRegression:
       break;

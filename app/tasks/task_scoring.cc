@@ -190,9 +190,14 @@ TaskScores score_task(const TaskExamples& examples, const TaskFeatures& features
       break;
     case TaskKind::kRegression:
       predictions.values.assign(logits.begin(), logits.end());
+      if (!examples.task.scores) break;
+      for (double& value : predictions.values) value = 1 / (1 + std::exp(-value));
       break;
     case TaskKind::kClassification:
       predictions = predict_classes(examples, features, logits);
+      break;
+    case TaskKind::kEmbedding:
+      throw std::invalid_argument("score_task: embeddings have no logits");
   }
   TaskScores scores;
   const bool tags = examples.task.kind == TaskKind::kTokenClassification;

@@ -185,7 +185,9 @@ std::map<std::string, DataIdentity> training_identities(const PretrainConfig& co
   return identities;
 }
 
-std::string field_of_data(const std::string& key) { return key.starts_with("distillation.") ? key : "data." + key; }
+std::string field_of_data(const std::string& key) {
+  return key.starts_with("distillation.") || key.starts_with("embedding.") ? key : "data." + key;
+}
 
 std::string describe(const DataIdentity& identity) {
   const std::string examples = identity.examples > 0 ? fmt::format("{} examples, ", identity.examples) : "";

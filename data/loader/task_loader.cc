@@ -24,6 +24,12 @@ at::Tensor labels_of(const TaskFeatures& features, const std::vector<const TaskS
     for (const TaskSequence* sequence : members) *value++ = sequence->value;
     return values;
   }
+  if (features.kind == TaskKind::kEmbedding) {
+    at::Tensor values = make({count / choices}, at::kFloat);
+    auto* value = values.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < count; i += choices) *value++ = members[static_cast<size_t>(i)]->value;
+    return values;
+  }
   if (features.kind == TaskKind::kTokenClassification) {
     at::Tensor labels = make({tokens}, at::kLong);
     auto* label = labels.mutable_data_ptr<int64_t>();
@@ -50,7 +56,8 @@ at::Tensor labels_of(const TaskFeatures& features, const std::vector<const TaskS
 }  // namespace
 
 PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, std::span<const int64_t> units,
-                                std::span<const int64_t> numbers, bool pin_memory) {
+                                std::span<const int64_t> numbers, bool pin_memory, int64_t stride) {
+  if (stride == 0) stride = choices;
   std::vector<const TaskSequence*> members;
   int64_t tokens = 0;
   for (const int64_t unit : units) {
@@ -63,7 +70,7 @@ PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, s
     return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(pin_memory));
   };
   PackedBatch batch;
-  batch.first_sequence = numbers.front() * choices;
+  batch.first_sequence = numbers.front() * stride;
   for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
     *tensor = make(tokens, at::kLong);
   }
@@ -79,7 +86,7 @@ PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, s
   for (size_t i = 0; i < members.size(); ++i) {
     const TaskSequence& sequence = *members[i];
     const auto place = static_cast<int64_t>(i);
-    const int64_t number = numbers[static_cast<size_t>(place / choices)] * choices + place % choices;
+    const int64_t number = numbers[static_cast<size_t>(place / choices)] * stride + place % choices;
     const auto length = std::ssize(sequence.input_ids);
     std::ranges::copy(sequence.input_ids, ids + token);
     std::ranges::copy(sequence.token_type_ids, types + token);
@@ -95,16 +102,35 @@ PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, s
   return batch;
 }
 
+void check_division(const TaskLoaderConfig& config) {
+  TORCH_CHECK(config.micro_batch_size >= 1 && config.global_batch_size % config.micro_batch_size == 0 &&
+                  config.global_batch_size / config.micro_batch_size >= config.world_size,
+              "global_batch_size ", config.global_batch_size, " must be a multiple of micro_batch_size ",
+              config.micro_batch_size, " and have one for each of the ", config.world_size, " ranks");
+}
+
+std::vector<std::vector<int64_t>> micro_batches_of_rank(const std::vector<int64_t>& weights,
+                                                        const TaskLoaderConfig& config) {
+  const auto micro_batches = deal_evenly(weights, config.global_batch_size / config.micro_batch_size);
+  std::vector<int64_t> sums;
+  for (const auto& members : micro_batches) {
+    int64_t& sum = sums.emplace_back(0);
+    for (const int64_t member : members) sum += weights[static_cast<size_t>(member)];
+  }
+  std::vector<std::vector<int64_t>> own;
+  const auto of_ranks = deal_evenly(sums, config.world_size);
+  for (const int64_t index : of_ranks[static_cast<size_t>(config.rank)])
+    own.push_back(micro_batches[static_cast<size_t>(index)]);
+  return own;
+}
+
 TaskLoader::TaskLoader(std::shared_ptr<const TaskFeatures> features, const TaskLoaderConfig& config)
     : features_(std::move(features)),
       config_(config),
       order_({{.name = "", .examples = std::ssize(features_->sequences) / config.choices, .weight = 1}}, config.seed,
              /*shuffle=*/true),
       position_{.seed = config.seed} {
-  TORCH_CHECK(config.micro_batch_size >= 1 && config.global_batch_size % config.micro_batch_size == 0 &&
-                  config.global_batch_size / config.micro_batch_size >= config.world_size,
-              "TaskLoader: global_batch_size ", config.global_batch_size, " must be a multiple of micro_batch_size ",
-              config.micro_batch_size, " and have one for each of the ", config.world_size, " ranks");
+  check_division(config);
   for (int64_t unit = 0; unit < order_.end_of(0); ++unit) heaviest_ = std::max(heaviest_, weight(unit));
 }
 
@@ -121,17 +147,9 @@ std::vector<std::vector<int64_t>> TaskLoader::plan_step() {
   const int64_t begin = position_.consumed_sequences;
   std::vector<int64_t> weights;
   for (int64_t i = 0; i < config_.global_batch_size; ++i) weights.push_back(weight(order_(begin + i).example));
-  const auto micro_batches = deal_evenly(weights, config_.global_batch_size / config_.micro_batch_size);
-  std::vector<int64_t> sums;
-  for (const auto& members : micro_batches) {
-    int64_t& sum = sums.emplace_back(0);
-    for (const int64_t member : members) sum += weights[static_cast<size_t>(member)];
-  }
-  std::vector<std::vector<int64_t>> own;
-  const auto of_ranks = deal_evenly(sums, config_.world_size);
-  for (const int64_t index : of_ranks[static_cast<size_t>(config_.rank)]) {
-    own.push_back(micro_batches[static_cast<size_t>(index)]);
-    for (int64_t& number : own.back()) number += begin;
+  std::vector<std::vector<int64_t>> own = micro_batches_of_rank(weights, config_);
+  for (std::vector<int64_t>& members : own) {
+    for (int64_t& number : members) number += begin;
   }
   return own;
 }

@@ -15,10 +15,10 @@ namespace bert {
 
 /// Lays sequences of `features` end to end, with the labels of their kind (PackedBatch::labels). A unit is a sequence, or
 /// the sequences of all choices of one example: `units` are their indices, with `choices` sequences each. The sequences
-/// of units[i] have the numbers from numbers[i] * choices on in their dropout keys. The last example's choices, and every
-/// other's, must be there.
+/// of units[i] have the numbers from numbers[i] * stride on in their dropout keys; stride 0: `choices`. The last example's
+/// choices, and every other's, must be there.
 PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, std::span<const int64_t> units,
-                                std::span<const int64_t> numbers, bool pin_memory = false);
+                                std::span<const int64_t> numbers, bool pin_memory = false, int64_t stride = 0);
 
 struct TaskLoaderConfig {
   int64_t choices = 1;                                   // sequences of one unit
@@ -28,13 +28,20 @@ struct TaskLoaderConfig {
   bool pin_memory = false;
 };
 
+/// Throws c10::Error if micro_batch_size does not divide global_batch_size, or if there are more ranks than micro-batches.
+void check_division(const TaskLoaderConfig& config);
+
+/// The micro-batches of config.rank in a step of units with these weights, as places in `weights`: Note [Balanced
+/// micro-batches] in batch_plan.h.
+std::vector<std::vector<int64_t>> micro_batches_of_rank(const std::vector<int64_t>& weights,
+                                                        const TaskLoaderConfig& config);
+
 /// Every unit comes once in an epoch; batches do not end with epochs. Micro-batches are balanced: Note [Balanced
 /// micro-batches] in batch_plan.h. SamplerState counts units. Batches are made when they are asked for: to copy the ids of
 /// a micro-batch takes microseconds.
 class TaskLoader : public StepLoader {
  public:
-  /// `features` have units. Throws c10::Error if micro_batch_size does not divide global_batch_size, or if there are more
-  /// ranks than micro-batches.
+  /// `features` have units. Throws as check_division().
   TaskLoader(std::shared_ptr<const TaskFeatures> features, const TaskLoaderConfig& config);
 
   GlobalStep next_step() override;

@@ -35,6 +35,19 @@ TableFormat table_format(const std::string& path) {
   throw DataError(fmt::format("{}: the name of a table ends in .csv, .tsv, .jsonl or .json", path));
 }
 
+std::vector<std::string> table_columns(const std::string& path) {
+  const TableFormat format = table_format(path);
+  const TableReader table(path, {}, {.format = format, .header = {}});
+  if (format != TableFormat::kJsonLines) return table.header();
+  const MappedFile file(path);
+  const std::string_view line = file.view().substr(0, file.view().find('\n'));
+  std::vector<std::string> names;
+  const nlohmann::ordered_json object = nlohmann::ordered_json::parse(line);  // the reader has checked it
+  for (const auto& member : object.items()) names.push_back(member.key());
+  file.expect_whole();
+  return names;
+}
+
 TableReader::TableReader(const std::string& path, std::vector<TableColumn> columns, TableOptions options)
     : path_(path), columns_(std::move(columns)), options_(std::move(options)), file_(path), text_(file_.view()) {
   if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);

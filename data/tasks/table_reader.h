@@ -34,6 +34,9 @@ struct TableOptions {
   bool same_width = true;           // a row with more or fewer columns than the header is an error
 };
 
+/// The names of the columns of a table, in their order; of JSON lines those of the first object. Throws as TableReader.
+std::vector<std::string> table_columns(const std::string& path);
+
 /// Reads chosen columns of a table. A byte order mark and the CR of CRLF are dropped; blank lines may stand at the end
 /// alone. Errors name the file, the line and the column.
 class TableReader {
@@ -52,6 +55,8 @@ class TableReader {
   /// The value of a column in this row; empty if the table lacks the column.
   [[nodiscard]] const std::string& cell(size_t column) const { return cells_[column]; }
   [[nodiscard]] int64_t skipped_rows() const { return skipped_rows_; }
+  /// The names of all columns in their order, but for JSON lines.
+  [[nodiscard]] const std::vector<std::string>& header() const { return options_.header; }
 
   /// Throws DataError: "FILE:LINE: column NAME: MESSAGE".
   [[noreturn]] void fail(size_t column, const std::string& message) const;

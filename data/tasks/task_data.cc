@@ -55,10 +55,11 @@ TableOptions table_options(const TaskExamples& examples) {
   return options;
 }
 
-double value_in(const TableReader& table) {
+double value_in(const TableReader& table, bool scores) {
   const std::string& text = table.cell(kLabel);
   const auto value = number_of<double>(text);
   if (!value || !std::isfinite(*value)) table.fail(kLabel, fmt::format("want a number, got \"{}\"", text));
+  if (scores && (*value < 0 || *value > 1)) table.fail(kLabel, fmt::format("want a score from 0 to 1, got {}", text));
   return *value;
 }
 
@@ -87,7 +88,7 @@ class RowReader {
     if (!table_.has(kLabel)) return example;
     if (table_.cell(kLabel).empty() && examples_.task.layout == TaskLayout::kTable) table_.fail(kLabel, kEmptyLabel);
     if (examples_.task.kind == TaskKind::kRegression) {
-      example.value = value_in(table_);
+      example.value = value_in(table_, examples_.task.scores);
     } else {
       const auto found = classes_.find(table_.cell(kLabel));
       if (found == classes_.end()) {
@@ -126,15 +127,6 @@ std::vector<std::string> labels_in_table(const std::string& path, const TaskData
     labels.insert(table.cell(0));
   }
   return {labels.begin(), labels.end()};
-}
-
-/// Sorts labels as integers if all are, else by their bytes.
-void sort_labels(std::vector<std::string>& labels) {
-  const auto integer_of = [](const std::string& text) { return number_of<int64_t>(text); };
-  const bool integers = std::ranges::all_of(labels, [&](const auto& label) { return integer_of(label).has_value(); });
-  std::ranges::sort(labels, [&](const std::string& a, const std::string& b) {
-    return integers && integer_of(a) != integer_of(b) ? integer_of(a) < integer_of(b) : a < b;
-  });
 }
 
 /// The label of a word: the last column. Throws DataError if the line has one column, the word.
@@ -217,6 +209,14 @@ std::string TaskFeatures::cut_of(int64_t examples, const TaskDataConfig& config)
   return fmt::format("{} of {} {} have more than data.{} {} tokens", cut, examples,
                      questions ? "questions" : "examples", questions ? "max_query_length" : "max_seq_length",
                      questions ? config.max_query_length : config.max_seq_length);
+}
+
+void sort_labels(std::vector<std::string>& labels) {
+  const auto integer_of = [](const std::string& text) { return number_of<int64_t>(text); };
+  const bool integers = std::ranges::all_of(labels, [&](const auto& label) { return integer_of(label).has_value(); });
+  std::ranges::sort(labels, [&](const std::string& a, const std::string& b) {
+    return integers && integer_of(a) != integer_of(b) ? integer_of(a) < integer_of(b) : a < b;
+  });
 }
 
 void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,

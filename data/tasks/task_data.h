@@ -14,13 +14,13 @@
 
 namespace bert {
 
-/// An example of classification, regression or multiple choice.
+/// An example of classification, regression, multiple choice or embeddings.
 struct TextExample {
   std::string id;                    // of the file, or the number of the row from 0
   std::string text, text_pair;       // multiple choice: the context, and the start of its next sentence
-  std::vector<std::string> choices;  // multiple choice: the ends of that sentence
+  std::vector<std::string> choices;  // multiple choice: the ends of that sentence; embeddings: texts behind the pair
   int32_t label = -1;                // the class or the right choice; -1: the file has none
-  double value = 0;                  // regression
+  double value = 0;                  // regression; embeddings: the score, or the number of the class
 };
 
 /// A sentence of token classification.
@@ -52,6 +52,7 @@ struct TaskExamples {
 ///   kMultipleChoice       [sequences, 1]: the choices of an example are neighbours
 ///   kTokenClassification  [tokens of all sequences, labels]: sequences one after another, without padding
 ///   kQuestionAnswering    [tokens of all sequences, 2]: start and end; sequences as above
+///   kEmbedding            [sequences, dimensions]: the texts of an example are neighbours
 struct TaskFeatures {
   TaskKind kind = TaskKind::kClassification;
   int64_t num_outputs = 0;  // columns of the logits
@@ -66,6 +67,9 @@ struct TaskFeatures {
   /// The number of examples that were cut, of `examples`, and their limit: "3 of 20 questions have more than ...".
   [[nodiscard]] std::string cut_of(int64_t examples, const TaskDataConfig& config) const;
 };
+
+/// Sorts labels as integers if all are, else by their bytes.
+void sort_labels(std::vector<std::string>& labels);
 
 /// Adds the labels of `config`, or else those of the training file `path` and `more`, sorted, to a task without labels of
 /// its own (ner, text-classification). Throws DataError, InputMissing, IoError.

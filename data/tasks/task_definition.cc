@@ -99,6 +99,13 @@ TaskDefinition own_table(TaskKind kind, Names metrics) {
           .columns = {.id = "id"}};
 }
 
+/// The relevance of a passage to a query, as a cross-encoder of sentence-transformers learns it.
+TaskDefinition rerank() {
+  TaskDefinition task = own_table(TaskKind::kRegression, {"spearman", "pearson"});
+  task.scores = true;
+  return task;
+}
+
 /// All tasks, in the order of task_names(). The labels of GLUE's tasks have the order of run_classifier.py's processors
 /// and, for the tasks that it lacks, of transformers' (data/processors/glue.py).
 const std::vector<std::pair<std::string, TaskDefinition>>& table() {
@@ -124,6 +131,8 @@ const std::vector<std::pair<std::string, TaskDefinition>>& table() {
       {"swag", swag()},
       {"text-classification", own_table(TaskKind::kClassification, {"accuracy", "f1", "matthews_correlation"})},
       {"text-regression", own_table(TaskKind::kRegression, {"pearson", "spearman"})},
+      {"rerank", rerank()},
+      {"embedding", own_table(TaskKind::kEmbedding, {"cosine_spearman", "cosine_pearson"})},
   };
   return kTable;
 }

@@ -105,6 +105,11 @@ class SentenceCutter {
 
 }  // namespace
 
+TaskSequence text_sequence(const Tokenizer& tokenizer, const std::string& text, const TaskDataConfig& config,
+                           bool& cut) {
+  return pair_sequence(tokenizer.encode(text), {}, tokenizer.vocabulary(), config, cut);
+}
+
 void append_text_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
                           TaskFeatures& features) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();

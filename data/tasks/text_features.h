@@ -5,6 +5,10 @@
 
 namespace bert {
 
+/// [CLS] text [SEP]. Sets `cut` if tokens are left out, as append_text_features() does.
+TaskSequence text_sequence(const Tokenizer& tokenizer, const std::string& text, const TaskDataConfig& config,
+                           bool& cut);
+
 /// Appends the sequences of examples.texts: [CLS] A [SEP], or [CLS] A [SEP] B [SEP], with tokens taken from the end of
 /// the longer text, of B if both are equal; with config.cut_at_begin, from its begin. Source: run_classifier.py (convert_single_example). Multiple choice: A is the
 /// context, B the start of the next sentence and one of its ends. Source: transformers' run_swag.py.

@@ -76,8 +76,8 @@ const std::vector<PublicClass> kClasses = {
 
 /// The reference's layers of the class LinearActivation.
 bool has_fused_activation(const std::string& name) {
-  for (const char* layer : {"intermediate.dense.", "pooler.dense.", "transform.dense."}) {
-    if (("." + name).find("." + std::string(layer)) != std::string::npos) return true;
+  for (const char* layer : {".intermediate.dense.", ".pooler.dense.", ".transform.dense."}) {
+    if (name.starts_with(layer + 1) || name.find(layer) != std::string::npos) return true;
   }
   return false;
 }

@@ -1,6 +1,8 @@
 // A tiny pre-trained model and a tiny task, for tests of fine-tuning.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -95,6 +97,9 @@ inline std::pair<std::string, std::string> write_tiny_examples(const std::string
     text = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n";
     for (int i = 0; i < 8; ++i)
       text += std::to_string(i) + ",v,1,5 6,5,6,gold,7,8,9,10," + std::to_string(i % 4) + "\n";
+  } else if (task == "embedding") {
+    text = "anchor,positive,score\n";
+    for (int i = 5; i < 15; ++i) text += fmt::format("{} {},{} 40,{}\n", i, i + 1, i + 2, 0.05 * i);
   } else {
     text = "text,label\n";
     for (int i = 5; i < 15; ++i) {
@@ -117,6 +122,11 @@ inline FinetuneConfig tiny_task_of(const std::string& task, const TemporaryDirec
   config.data.task.text_column = "text";
   config.data.task.label_column = "label";
   config.data.task.doc_stride = 4;
+  if (task == "embedding") {
+    // The loss of the first set reads the score, the other one takes the other rows of a step for negatives.
+    config.embedding.sets = {{.loss = EmbeddingLoss::kCoSent}, {.symmetric = true}};
+    config.embedding.sampling = SetSampling::kRoundRobin;
+  }
   std::tie(config.data.train_file, config.data.dev_file) = write_tiny_examples(task, directory);
   return config;
 }
@@ -125,8 +135,8 @@ inline FinetuneConfig tiny_task_of(const std::string& task, const TemporaryDirec
 /// directory has the names of both.
 inline std::vector<FinetuneConfig> tiny_kinds(const TemporaryDirectory& directory) {
   const std::vector<std::pair<const char*, const char*>> kinds = {
-      {"text-classification", "bf16"},     {"ner", "fp16"},     {"swag", "bf16-weights"}, {"squad-v2", "bf16"},
-      {"text-regression", "fp16-weights"}, {"squad-v1", "fp16"}};
+      {"text-classification", "bf16"},     {"ner", "fp16"},      {"swag", "bf16-weights"}, {"squad-v2", "bf16"},
+      {"text-regression", "fp16-weights"}, {"squad-v1", "fp16"}, {"embedding", "bf16"}};
   std::vector<FinetuneConfig> configs;
   for (const auto& [task, precision] : kinds) {
     FinetuneConfig& config = configs.emplace_back(tiny_task_of(task, directory));

@@ -119,6 +119,8 @@ class OptimizerStep {
   OptimizerStep(const RunConfig& config, std::shared_ptr<torch::nn::Module> module, c10::Device device,
                 c10::intrusive_ptr<c10d::ProcessGroup> group, std::optional<c10::ScalarType> weights);
 
+  /// Called once in each step, before loss_terms() of its micro-batches. Every rank calls it.
+  virtual void prepare(std::span<const PackedBatch> /*micro_batches*/, int64_t /*of_all_ranks*/) {}
   /// Forward and loss of one micro-batch: the terms of the loss, each the mean over its items (masked tokens, sequences,
   /// answers), fp32 scalars on the device. A kind of step always has as many terms, in one order.
   virtual std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) = 0;

@@ -24,6 +24,7 @@ std::optional<Task> task_of(TaskKind kind) {
     case TaskKind::kQuestionAnswering:
       return Task::kQuestionAnswering;
     case TaskKind::kMultipleChoice:
+    case TaskKind::kEmbedding:
       break;
   }
   return std::nullopt;

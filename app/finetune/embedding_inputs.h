@@ -1,0 +1,48 @@
+// The training data and the modules of a run of sentence embeddings.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/checkpoint/state.h"
+#include "app/config/finetune_config.h"
+#include "app/config/sentence_encoder.h"
+#include "app/finetune/embedding_objective.h"
+#include "app/inference/pretrained.h"
+#include "data/loader/row_loader.h"
+#include "data/tasks/embedding_data.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace bert {
+
+/// All data sets of a run, in the order of config.embedding.sets.
+struct EmbeddingInputs {
+  std::vector<EmbeddingSetShape> shapes;
+  std::vector<RowSet> sets;
+  std::vector<std::string> classes;  // of the sets with the loss softmax
+  int64_t rows = 0;                  // of all sets
+};
+
+/// The checksum of a file with so many examples.
+DataIdentity file_identity(const std::string& path, int64_t examples);
+
+/// What is behind the encoder: that of `start`, with the wishes of `config`; else the mean of the tokens.
+SentenceEncoder sentence_encoder_for(const EmbeddingConfig& config, const ModelDescription& start);
+
+/// The columns of development and test files: those of the first set.
+RowColumns row_columns(const EmbeddingConfig& config);
+
+/// Reads the training data. `default_file` stands for sets without a file. `identities` gets each file. Throws DataError if a
+/// set does not fit its loss, and as read_text_rows().
+EmbeddingInputs read_embedding_sets(const FinetuneConfig& config, const std::string& default_file,
+                                    const Tokenizer& tokenizer, std::map<std::string, DataIdentity>& identities,
+                                    const std::function<void(const std::string& message)>& note);
+
+/// Reads config.distillation.teacher, whose vectors the loss mse compares with those of `size` dimensions. Throws
+/// ConfigError if its vocabulary, its positions or the size of its vectors do not fit; as load_pretrained().
+Pretrained read_embedding_teacher(const FinetuneConfig& config, const Tokenizer& tokenizer, int64_t size,
+                                  const std::function<void(const std::string& message)>& note);
+
+}  // namespace bert

@@ -1,0 +1,39 @@
+// Tables of pairs, triplets and longer rows of texts for sentence embeddings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/config.h"
+#include "data/tasks/task_data.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace bert {
+
+/// The columns of a table of texts. Empty: by the rules of sentence-transformers, all columns are texts in their order, but
+/// for the one with the name "score", "scores", "label" or "labels".
+struct RowColumns {
+  std::vector<std::string> texts = {};  // anchor, positive, negatives
+  std::string label = {};
+};
+
+/// The meaning of a row's label: a number, or the name of a class, whose number is its place among all names. Names sort
+/// as numbers if all are numbers.
+enum class RowLabels : uint8_t { kNumbers, kClasses };
+
+/// Reads the rows of the table `path`: CSV, TSV or JSON lines; or the questions of a file of SQuAD with their paragraphs. The texts are TextExample::text, text_pair and choices;
+/// with a column for labels, `has_labels` is true and `value` is the label. With kClasses, task.labels has the names.
+/// Throws DataError with file, line and column for a missing column, an empty text and a label that is not finite;
+/// InputMissing; IoError.
+TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, RowLabels labels = RowLabels::kNumbers);
+
+/// The number of texts in each row.
+int64_t texts_in_row(const TaskExamples& rows);
+
+/// [CLS] text [SEP] of each text, the texts of a row side by side, with the row's label as `value`. `repeats`: so many
+/// sequences of each text.
+TaskFeatures make_row_features(const TaskExamples& rows, const Tokenizer& tokenizer, const TaskDataConfig& config,
+                               int64_t repeats = 1);
+
+}  // namespace bert
