@@ -215,8 +215,7 @@ Json run_embedding(const BenchmarkOptions& options, const std::string& precision
   keep_large_blocks();
   std::vector<std::string> texts;
   std::istringstream lines(read_file(options.input.front()));
-  for (std::string text; std::getline(lines, text);)
-    if (!text.empty()) texts.push_back(text);
+  for (std::string text; std::getline(lines, text);) texts.push_back(text);
   if (texts.empty()) throw DataError(options.input.front() + ": has no text");
   Json report = header(options, device, precision);
   report.update({{"config", options.checkpoint}, {"task", "embedding"}, {"input", options.input.front()}});

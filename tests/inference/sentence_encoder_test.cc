@@ -182,6 +182,22 @@ TEST_CASE("A text that is too long is refused, cut or read in windows", "[predic
   CHECK(close(predictor.encode({text}, {.long_texts = LongTexts::kWindows})[0], torch::cat({first, second}).mean(0)));
 }
 
+TEST_CASE("An empty line is a text as in sentence-transformers, so rows are lines", "[predict][process]") {
+  const Directory place(json{{"pooling_mode", "mean"}});
+  const std::string output = place.directory.path("vectors.safetensors");
+  REQUIRE(testing::predict(place.path,
+                           {"--task", "embedding", "--format", "safetensors", "--output", output, "--input", "-"},
+                           "the cat sat.\n\ncats\r\n\r\n")
+              .code == kOk);
+  const Predictor predictor(place.path);
+  const Tensor rows = read_safetensors(output)["embeddings"];
+  REQUIRE(rows.size(0) == 4);
+  const std::vector<std::string> texts = {"the cat sat.", "", "cats", ""};
+  for (size_t i = 0; i < texts.size(); ++i)
+    CHECK(close(rows[static_cast<int64_t>(i)], states_of(predictor, texts[i]).mean(0)));
+  CHECK(states_of(predictor, "").size(0) == 2);  // [CLS] [SEP]
+}
+
 TEST_CASE("What is no sentence encoder of BERT is refused with its reason", "[interop]") {
   const json mean = {{"pooling_mode", "mean"}};
   const auto message = [](const Directory& place) {

@@ -301,11 +301,12 @@ TEST_CASE("bert predict does not alter texts", "[unit][predict]") {
   }
 
   // Errors name the place and escape the bytes of the text.
-  result = run({"--input", "-"}, "the [MASK] sat.\n\nno \x1b[31mred\n");
+  result = run({"--input", "-"}, "the [MASK] sat.\n[MASK]\nno \x1b[31mred\n");
   CHECK(result.code == kBadData);
   CHECK(result.out.empty());
   CHECK_THAT(result.err,
              Contains("bert predict: standard input: line 3: no [MASK] in the text: \"no \\u001b[31mred\""));
+  CHECK_THAT(run({"--input", "-"}, "[MASK]\n\n").err, Contains("line 2: no [MASK] in the text: \"\""));
   const std::string file = directory.path("texts");
   std::ofstream(file) << "the the the the the the the the the the [MASK]\n";
   result = run({"--input", file});

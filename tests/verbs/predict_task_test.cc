@@ -296,6 +296,28 @@ TEST_CASE("An answer's place is in characters of its context, and lines without 
   }
 }
 
+TEST_CASE("An empty line is a text as in transformers' pipelines: it has a class, no words, and no answers",
+          "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  const auto answers_to = [&](const char* task, const char* run, const std::vector<std::string>& more) {
+    const FinetuneConfig config = bert::testing::tiny_task_of(run, directory);
+    REQUIRE(finetune(config, false) == kOk);
+    std::vector<std::string> options = {"--task", task, "--input", "-"};
+    options.insert(options.end(), more.begin(), more.end());
+    return predict(config.run_directory, options, "5 6\n\n");
+  };
+  const std::vector<json> classes = lines_of<json>(answers_to("text-classification", "text-classification", {}).out);
+  REQUIRE(classes.size() == 2);
+  CHECK(classes[1]["text"] == "");
+  CHECK(classes[1]["label"].is_string());
+  const std::vector<json> words = lines_of<json>(answers_to("token-classification", "ner", {}).out);
+  REQUIRE(words.size() == 2);
+  CHECK(words[1]["words"] == json::array());
+  const auto refused = answers_to("question-answering", "squad-v1", {"--question", "20"});
+  CHECK(refused.code == kBadData);
+  CHECK_THAT(refused.err, Contains("standard input: line 2: question-answering: a context has no words"));
+}
+
 TEST_CASE("Fine-tuned models answer with int8 about as with fp32", "[unit][predict][finetune]") {
   const TemporaryDirectory directory;
   FinetuneConfig config = bert::testing::tiny_task_of("text-classification", directory);

@@ -50,7 +50,7 @@ InputTexts read_input_texts(const std::string& input, const std::string& text_fi
   for (std::string line; std::getline(stream, line);) {
     ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.empty()) continue;
+    if (line.empty() && !text_field.empty()) continue;  // between objects
     result.invalid_utf8 += drop_invalid_utf8(line);
     const std::string place = name + ": line " + std::to_string(number);
     if (text_field.empty()) {
