@@ -68,6 +68,14 @@ Tensor tensor(const Mirror& module, const char* name) { return module.attr(name)
 
 Mirror child(const Mirror& module, const char* name) { return module.attr(name).toModule(); }
 
+/// A parameter by its name in state_dict(), such as "bert.pooler.dense.weight".
+Tensor parameter_named(Mirror module, const std::string& name) {
+  size_t begin = 0;
+  for (size_t end = name.find('.'); end != std::string::npos; begin = end + 1, end = name.find('.', begin))
+    module = child(module, name.substr(begin, end - begin).c_str());
+  return tensor(module, name.substr(begin).c_str());
+}
+
 Tensor linear(const Mirror& module, const Tensor& x) {
   return at::linear(x, tensor(module, "weight"), tensor(module, "bias"));
 }
@@ -212,6 +220,16 @@ Kind kind_of(torch::nn::Module& module, ExportedAttention attention) {
             [m](const Input& input) -> std::vector<Tensor> {
               return {m->forward(input.input_ids, input.token_type_ids, input.attention_mask)};
             }};
+  }
+  if (auto* m = module.as<EncoderWithOutputs>()) {
+    const PaddedForm config = {m->bert->config, attention};
+    return {
+        config,
+        [config, m](const Mirror& model, const Input& input) {
+          return m->outputs(encode(child(model, "bert"), input, config), input.attention_mask,
+                            [&](const std::string& name) { return parameter_named(model, name); });
+        },
+        [m](const Input& input) { return m->forward(input.input_ids, input.token_type_ids, input.attention_mask); }};
   }
   auto* m = module.as<BertModel>();
   TORCH_CHECK(m != nullptr, "export_torchscript: ", module.name(),

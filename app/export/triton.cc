@@ -24,6 +24,7 @@ std::vector<std::vector<int64_t>> outputs_of(const TritonModel& model) {
   if (name == "BertForSequenceClassification") return {{model.num_labels}};
   if (name == "BertForTokenClassification") return {{-1, model.num_labels}};
   if (name == "BertForMultipleChoice") return {{1}};
+  if (name == "BertModel" && model.vector_size > 0) return {{model.vector_size}, {-1, hidden}};
   if (name == "BertModel" && !model.pooler) return {{-1, hidden}};
   if (name == "BertModel") return {{-1, hidden}, {hidden}};
   throw DataError("architecture " + name + ": has no TorchScript export, so Triton cannot serve it");

@@ -20,6 +20,7 @@ struct TritonModel {
   std::string architecture;     // as NamedModel has it
   bool pooler = true;           // of a BertModel
   int64_t num_labels = 0;       // of a classifier of sequences or tokens
+  int64_t vector_size = 0;      // of a BertModel that is a sentence encoder: the numbers of a text's vector
   int64_t max_batch_size = 16;  // the largest batch of the reference's tables
 };
 

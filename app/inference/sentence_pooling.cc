@@ -65,11 +65,15 @@ torch::Tensor SentenceHead::join(const torch::Tensor& windows, const std::vector
 }
 
 torch::Tensor SentenceHead::finish(torch::Tensor pooled) const {
-  for (size_t i = 0; i < dense_.size(); ++i) {
-    pooled = torch::linear(pooled, dense_[i].weight, dense_[i].bias);
-    if (encoder_.dense[i].tanh) pooled = pooled.tanh();
-  }
+  for (size_t i = 0; i < dense_.size(); ++i)
+    pooled = dense_layer(encoder_.dense[i], pooled, dense_[i].weight, dense_[i].bias);
   return encoder_.normalize ? normalized(pooled) : pooled;
+}
+
+torch::Tensor dense_layer(const SentenceDense& layer, const torch::Tensor& x, const torch::Tensor& weight,
+                          const torch::Tensor& bias) {
+  const torch::Tensor y = torch::linear(x, weight, bias);
+  return layer.tanh ? y.tanh() : y;
 }
 
 torch::Tensor normalized(const torch::Tensor& vectors) {

@@ -38,6 +38,10 @@ class SentenceHead {
   std::vector<Dense> dense_;
 };
 
+/// The outputs [N, out] of a dense layer with its activation, from x [N, in]; `bias` may be undefined.
+at::Tensor dense_layer(const SentenceDense& layer, const at::Tensor& x, const at::Tensor& weight,
+                       const at::Tensor& bias);
+
 /// The rows of `vectors` [N, D] or [D] with the length 1; a row of zeros stays.
 at::Tensor normalized(const at::Tensor& vectors);
 

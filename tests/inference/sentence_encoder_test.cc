@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +22,7 @@
 #include "tests/support/predict_command.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/text_file.h"
+#include "tests/support/torchscript_file.h"
 #include "tests/testing.h"
 
 namespace bert {
@@ -77,6 +79,21 @@ Tensor states_of(const Predictor& predictor, const std::string& text) {
 
 bool close(const Tensor& a, const Tensor& b) { return torch::allclose(a, b, 1e-5, 1e-6); }
 
+/// The batch of the exports' tests: [CLS] the cat sat . [SEP], and [CLS] cat ##s [SEP] padded to its length.
+const std::vector<int64_t> kIds = {2, 5, 6, 7, 9, 3, 2, 6, 8, 3, 0, 0}, kMask = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0};
+
+/// What a TorchScript export computes of them.
+std::vector<Tensor> outputs_of(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  ExtraFiles none;
+  torch::jit::Module module = testing::load_torchscript(in, none);
+  const Tensor ids = torch::tensor(kIds).view({2, 6}), mask = torch::tensor(kMask).view({2, 6});
+  std::vector<Tensor> outputs;
+  const auto tuple = module.forward({ids, torch::zeros_like(ids), mask}).toTuple();
+  for (const c10::IValue& value : tuple->elements()) outputs.push_back(value.toTensor());
+  return outputs;
+}
+
 CommandResult evaluate(const std::vector<std::string>& arguments) {
   std::vector<std::string> all = {"evaluate", "embedding"};
   all.insert(all.end(), arguments.begin(), arguments.end());
@@ -107,9 +124,7 @@ TEST_CASE("Each pooling of sentence-transformers gives its vector, here and in O
     }
     const std::string file = place.directory.path("model.onnx");
     REQUIRE(testing::run_export(place.path, file, "onnx") == kOk);
-    // [CLS] the cat sat . [SEP], and the same with [CLS] cat ##s [SEP] padded to its length
-    const testing::Array ids{{2, 6}, {2, 5, 6, 7, 9, 3, 2, 6, 8, 3, 0, 0}},
-        mask{{2, 6}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}};
+    const testing::Array ids{{2, 6}, {kIds.begin(), kIds.end()}}, mask{{2, 6}, {kMask.begin(), kMask.end()}};
     const auto outputs = testing::evaluate(
         testing::read_onnx(file),
         {{"input_ids", ids}, {"attention_mask", mask}, {"token_type_ids", {{2, 6}, std::vector<double>(12, 0.0)}}});
@@ -117,6 +132,9 @@ TEST_CASE("Each pooling of sentence-transformers gives its vector, here and in O
     REQUIRE(got.shape == std::vector<int64_t>{2, kHidden});
     CHECK(torch::allclose(torch::tensor(got.values).view({2, kHidden}).to(torch::kFloat), vectors.slice(0, 0, 2), 1e-4,
                           1e-5));
+    const std::string script = place.directory.path("model.pt");
+    REQUIRE(testing::run_export(place.path, script) == kOk);
+    CHECK(torch::allclose(outputs_of(script).front(), vectors.slice(0, 0, 2), 1e-5, 1e-5));
   }
 }
 
@@ -167,7 +185,32 @@ TEST_CASE("Poolings side by side, dense layers, normalisation and prompts follow
                       Contains("the model has no prompt answer; it has passage, query"));
   }
   CHECK(read_file(back + "/modules.json") != "");
-  CHECK_THROWS_WITH(testing::run_export(own, place.directory.path("x.pt")), Contains("TorchScript exports lack"));
+
+  // Exports have all of it inside, or the encoder alone.
+  const Pretrained pretrained = load_pretrained(own);
+  const Predictor predictor(pretrained);
+  const Tensor want = expected(predictor, pretrained.sentence_weights, "the cat sat.", 0);
+  const std::string file = place.directory.path("all.pt"), alone = place.directory.path("alone.pt"),
+                    triton = place.directory.path("triton");
+  REQUIRE(testing::run_export(own, file) == kOk);
+  const std::vector<Tensor> got = outputs_of(file);
+  REQUIRE(got.size() == 2);
+  CHECK(close(got[0][0], want));
+  CHECK(close(got[1][0], states_of(predictor, "the cat sat.")));
+  CHECK(close(Predictor(file).encode({"sat."})[0], predictor.encode({"sat."})[0]));
+  REQUIRE(run_command(export_command, {"export", "--checkpoint", own, "--output", alone, "--no-pooling"}).code == kOk);
+  CHECK(close(outputs_of(alone).front()[0], states_of(predictor, "the cat sat.")));
+  CHECK(close(Predictor(alone).encode({"sat."})[0], states_of(predictor, "sat.").mean(0)));
+  const std::string graph = place.directory.path("alone.onnx");
+  REQUIRE(run_command(export_command,
+                      {"export", "--checkpoint", own, "--format", "onnx", "--output", graph, "--no-pooling"})
+              .code == kOk);
+  CHECK_THAT(read_file(graph), Contains("last_hidden_state") && !Contains("sentence_embedding"));
+  REQUIRE(testing::run_export(own, triton, "triton") == kOk);
+  CHECK(close(outputs_of(triton + "/1/model.pt").front()[0], want));
+  const std::string settings = read_file(triton + "/config.pbtxt");
+  CHECK_THAT(settings, Contains("name: \"output__0\"\n    data_type: TYPE_FP32\n    dims: [ 5 ]"));
+  CHECK_THAT(settings, Contains("name: \"output__1\"\n    data_type: TYPE_FP32\n    dims: [ -1, 16 ]"));
 }
 
 TEST_CASE("A text that is too long is refused, cut or read in windows", "[predict]") {

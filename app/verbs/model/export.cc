@@ -20,6 +20,7 @@
 #include "app/export/triton.h"
 #include "app/inference/export_config.h"
 #include "app/inference/pretrained.h"
+#include "app/inference/sentence_model.h"
 #include "app/inference/task_model.h"
 #include "app/interop/formats.h"
 #include "app/interop/hugging_face_files.h"
@@ -91,17 +92,17 @@ std::map<std::string, std::string> onnx_metadata(const Pretrained& pretrained) {
 bool has_pooler(const Pretrained& pretrained) { return pretrained.weights.contains("bert.pooler.dense.weight"); }
 
 /// The encoder of `pretrained`, which has no head.
-std::shared_ptr<torch::nn::Module> encoder_of(const Pretrained& pretrained) {
+BertModel encoder_of(const Pretrained& pretrained) {
   BertModel model(pretrained.model.config, has_pooler(pretrained));
   StateDict weights;
   for (const auto& item : pretrained.weights)
     weights.insert(item.key().substr(std::string_view(kEncoderPrefix).size()), item.value());
   load_state_dict(*model, weights);
-  return model.ptr();
+  return model;
 }
 
-/// The model with the head of pre-training, or of the task that it was fine-tuned on, or the encoder alone, in evaluation
-/// mode. Throws DataError for weights of another model.
+/// The model with the head of pre-training, or of the task that it was fine-tuned on, or with what is behind a sentence
+/// encoder, or the encoder alone, in evaluation mode. Throws DataError for weights of another model.
 std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
   if (!pretrained.model.task.empty()) return load_task_model(pretrained).module();
   const NoInitWeights no_init;
@@ -109,8 +110,11 @@ std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
   with_data_errors(fmt::format("{}: the weights are not those of a {} of this configuration", pretrained.name,
                                architecture_of(pretrained.model)),
                    [&] {
-                     if (!pretrained.model.masked_token_head) {
-                       module = encoder_of(pretrained);
+                     if (pretrained.model.sentence) {
+                       module = std::make_shared<SentenceModel>(encoder_of(pretrained), *pretrained.model.sentence,
+                                                                pretrained.sentence_weights);
+                     } else if (!pretrained.model.masked_token_head) {
+                       module = encoder_of(pretrained).ptr();
                      } else {
                        BertForPreTraining model(pretrained.model.config, has_pairs(pretrained.model.objective));
                        load_state_dict(*model, pretrained.weights);
@@ -122,17 +126,9 @@ std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
   return module;
 }
 
-/// Throws DataError if the model has layers that a TorchScript export lacks.
-void refuse_dense(const Pretrained& pretrained) {
-  if (pretrained.sentence_weights.is_empty()) return;
-  throw DataError(pretrained.name +
-                  ": has dense layers behind its pooling, which TorchScript exports lack; expected --format onnx");
-}
-
 /// Traces the model and writes the archive to `output`.
 void export_as_torchscript(const Pretrained& pretrained, const ExportOptions& options, const std::string& output,
                            ExportProgress& progress) {
-  refuse_dense(pretrained);
   const std::shared_ptr<torch::nn::Module> model = module_of(pretrained);
   AtomicFile file(output);
   progress.percentage.update("tracing and comparing", 0);
@@ -161,11 +157,13 @@ void export_as_triton(const Pretrained& pretrained, const ExportOptions& options
   if (!std::filesystem::create_directory(version, error)) throw_io_error(version.string(), "create", error.value());
   export_as_torchscript(pretrained, options, (version / kTritonModelFile).string(), progress);
   const torch::Tensor* classifier = pretrained.weights.find("classifier.weight");
+  const auto& sentence = pretrained.model.sentence;
   AtomicFile config(output.temporary() + "/" + kTritonConfigFile);
   config.write(triton_config({.config = pretrained.model.config,
                               .architecture = architecture_of(pretrained.model),
                               .pooler = has_pooler(pretrained),
                               .num_labels = classifier != nullptr ? classifier->size(0) : 0,
+                              .vector_size = sentence ? vector_size(*sentence, pretrained.model.config.hidden_size) : 0,
                               .max_batch_size = options.max_batch_size}));
   config.commit();
   output.publish();
@@ -200,7 +198,7 @@ void export_as_onnx(const Pretrained& pretrained, const ExportOptions& options, 
                          .config = pretrained.model.config,
                          .architecture = architecture_of(pretrained.model),
                          .tensors = sources_of(converted(pretrained, options.dtype)),
-                         .sentence = options.pooling ? pretrained.model.sentence : std::nullopt};
+                         .sentence = pretrained.model.sentence};
   write_onnx(options.output, bert_onnx_graph(model), onnx_metadata(pretrained),
              [&](size_t bytes) { progress.written(bytes); });
 }
@@ -223,7 +221,8 @@ void check_usage(const ExportOptions& options) {
   }
   if (options.has_max_batch_size && !triton) throw UsageError("--max-batch-size: belongs to --format triton");
   const bool torchscript = triton || options.format == "torchscript";
-  if (!options.pooling && options.format != "onnx") throw UsageError("--no-pooling: belongs to --format onnx");
+  if (!options.pooling && options.format == "safetensors")
+    throw UsageError("--no-pooling: belongs to --format torchscript, onnx and triton; safetensors has tensors alone");
   if (options.attention == ExportedAttention::kPlain && !torchscript)
     throw UsageError("--plain-attention: belongs to --format torchscript and triton; " + options.format +
                      " has no other attention");
@@ -265,7 +264,7 @@ bool parse(int argc, char** argv, ExportOptions& options) {
   add_precision(app, options.dtype, "precision of the weights; onnx has fp32 and fp16");
   app.add_flag_callback(
       "--no-pooling", [&options] { options.pooling = false; },
-      "onnx: of a sentence encoder the encoder alone; else the first output is the vector of each text");
+      "of a sentence encoder the encoder alone; else the first output is the vector of each text");
   const CLI::Option* batch =
       app.add_option("--max-batch-size", options.max_batch_size, "triton: texts that are computed together at most")
           ->check(number_in<int64_t>(1, 1 << 20))
@@ -287,9 +286,12 @@ int export_command(int argc, char** argv) {
   ExportOptions options;
   if (!parse(argc, argv, options)) return kOk;
   Percentage percentage;
-  const Pretrained pretrained =
-      load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert export"),
-                      [&](double share) { percentage.update("verifying", share); });
+  Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert export"),
+                                          [&](double share) { percentage.update("verifying", share); });
+  if (!options.pooling) {
+    pretrained.model.sentence.reset();
+    pretrained.sentence_weights = StateDict();
+  }
   ExportProgress progress{.percentage = percentage, .needed = 0};
   for (const auto& weight : pretrained.weights)
     progress.needed += weight.value().numel() * static_cast<int64_t>(c10::elementSize(options.dtype));

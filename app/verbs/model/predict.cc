@@ -93,7 +93,8 @@ void check_usage(const PredictOptions& options) {
 }
 
 void add_input_options(CLI::App& app, PredictOptions& options) {
-  CLI::Option* file = app.add_option("--input", options.input, "file with one text a line, which may be empty; - is standard input");
+  CLI::Option* file =
+      app.add_option("--input", options.input, "file with one text a line, which may be empty; - is standard input");
   app.add_option("--text-field", options.text_field,
                  "--input has JSON lines, whose text this field is; a.b is b in a. Answers keep the other fields")
       ->needs(file);
