@@ -30,7 +30,7 @@ nlohmann::ordered_json sentence_json(const SentenceEncoder& encoder) {
     json["dense"].push_back({{"in_features", dense.in_features},
                              {"out_features", dense.out_features},
                              {"bias", dense.bias},
-                             {"tanh", dense.tanh}});
+                             {"activation", name_of_value(dense.activation)}});
   }
   return json;
 }
@@ -56,8 +56,8 @@ SentenceEncoder read_sentence(const nlohmann::json& object, const std::string& p
   for (const nlohmann::json& dense : member(object, "dense", Type::array, place)) {
     encoder.dense.push_back({.in_features = integer_member(dense, "in_features", place),
                              .out_features = integer_member(dense, "out_features", place),
-                             .bias = boolean_member(dense, "bias", place),
-                             .tanh = boolean_member(dense, "tanh", place)});
+                             .bias = boolean_member(dense, "bias", place)});
+    named(member(dense, "activation", Type::string, place), encoder.dense.back().activation);
   }
   return encoder;
 }

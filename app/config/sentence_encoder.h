@@ -25,6 +25,13 @@ inline std::span<const char* const> names_of(Similarity /*type*/) {
   return kNames;
 }
 
+/// The activation of a dense layer, by its class in torch.nn.
+enum class DenseActivation : uint8_t { kTanh, kIdentity, kGelu, kRelu, kSigmoid, kSilu };
+inline std::span<const char* const> names_of(DenseActivation /*type*/) {
+  static constexpr std::array<const char*, 6> kNames = {"Tanh", "Identity", "GELU", "ReLU", "Sigmoid", "SiLU"};
+  return kNames;
+}
+
 /// The first part of the names of the tensors behind the encoder.
 inline constexpr const char* kSentencePrefix = "sentence.";
 
@@ -37,7 +44,7 @@ inline std::string sentence_dense_prefix(size_t index) {
 struct SentenceDense {
   int64_t in_features = 0, out_features = 0;
   bool bias = true;
-  bool tanh = true;  // the activation; else none
+  DenseActivation activation = DenseActivation::kTanh;
 };
 
 struct SentenceEncoder {

@@ -58,7 +58,7 @@ class GraphOfBert {
 
   Name linear(const std::string& layer, const Name& x, int64_t in, int64_t out);
   Name layer_norm(const std::string& layer, const Name& x);
-  Name gelu(const std::string& scope, const Name& x);
+  Name gelu(const std::string& scope, const Name& x, Activation form);
   Name look_up(const std::string& table, const Name& ids, int64_t rows);
   Name embeddings(const GraphInputs& input);
   Name additive_mask(const Name& attention_mask);
@@ -67,6 +67,7 @@ class GraphOfBert {
   Name encode(const GraphInputs& input);
   Name pool(const Name& x);
   Name pooled_tokens(SentencePooling mode, const Name& x, const Name& mask);
+  Name dense_activation(DenseActivation activation, const std::string& scope, const Name& x);
   Name sentence(const Name& x, const Name& attention_mask);
   Name mlm_logits(const Name& x);
   GraphInputs inputs(const OnnxShape& shape = {kBatch, kSequence});
@@ -141,9 +142,9 @@ std::string GraphOfBert::layer_norm(const std::string& layer, const Name& x) {
 
 /// The erf form, or the tanh form (Hendrycks and Gimpel, arXiv 1606.08415), in the order of operations that ONNX Runtime
 /// recognises and fuses.
-std::string GraphOfBert::gelu(const std::string& scope, const Name& x) {
+std::string GraphOfBert::gelu(const std::string& scope, const Name& x, Activation form) {
   const Name one = graph_.scalar(1), half = graph_.scalar(0.5);
-  if (config_.hidden_act == Activation::kGelu) {
+  if (form == Activation::kGelu) {
     const Name erf = node("Erf", scope, {node("Div", scope, {x, graph_.scalar(std::numbers::sqrt2_v<float>)})});
     return node("Mul", scope, {node("Mul", scope, {x, node("Add", scope, {erf, one})}), half});
   }
@@ -208,7 +209,8 @@ std::string GraphOfBert::encoder_layer(const std::string& scope, const Name& x, 
   const Name attended =
       output(scope + ".attention.output", self_attention(scope + ".attention.self", x, mask), hidden_, x);
   const std::string intermediate = scope + ".intermediate";
-  const Name wide = gelu(intermediate, linear(intermediate + ".dense", attended, hidden_, config_.intermediate_size));
+  const Name wide = gelu(intermediate, linear(intermediate + ".dense", attended, hidden_, config_.intermediate_size),
+                         config_.hidden_act);
   return output(scope + ".output", wide, config_.intermediate_size, attended);
 }
 
@@ -266,6 +268,24 @@ std::string GraphOfBert::pooled_tokens(SentencePooling mode, const Name& x, cons
   return sum(node("Mul", scope, {x, is_last}));
 }
 
+std::string GraphOfBert::dense_activation(DenseActivation activation, const std::string& scope, const Name& x) {
+  switch (activation) {
+    case DenseActivation::kTanh:
+      return node("Tanh", scope, {x});
+    case DenseActivation::kGelu:
+      return gelu(scope, x, Activation::kGelu);
+    case DenseActivation::kRelu:
+      return node("Relu", scope, {x});
+    case DenseActivation::kSigmoid:
+      return node("Sigmoid", scope, {x});
+    case DenseActivation::kSilu:
+      return node("Mul", scope, {x, node("Sigmoid", scope, {x})});
+    case DenseActivation::kIdentity:
+      break;
+  }
+  return x;
+}
+
 std::string GraphOfBert::sentence(const Name& x, const Name& attention_mask) {
   const std::string scope = "sentence";
   const Name ones = node("Cast", scope, {attention_mask}, {{"to", onnx_type(graph_.dtype())}});
@@ -278,7 +298,7 @@ std::string GraphOfBert::sentence(const Name& x, const Name& attention_mask) {
     const std::string prefix = sentence_dense_prefix(i), layer = prefix.substr(0, prefix.size() - 1);
     vector = node("MatMul", layer, {vector, transposed(prefix + "weight", dense.out_features, dense.in_features)});
     if (dense.bias) vector = node("Add", layer, {vector, parameter(prefix + "bias", {dense.out_features})});
-    if (dense.tanh) vector = node("Tanh", layer, {vector});
+    vector = dense_activation(dense.activation, layer, vector);
   }
   if (!model_.sentence->normalize) return vector;
   constexpr float kSmallest = 0x1p-14F;  // the least normal number of fp16
@@ -289,7 +309,7 @@ std::string GraphOfBert::sentence(const Name& x, const Name& attention_mask) {
 /// The decoder's weight is the table of the word embeddings, which the file has once.
 std::string GraphOfBert::mlm_logits(const Name& x) {
   const std::string predictions = "cls.predictions", transform = predictions + ".transform";
-  const Name activated = gelu(transform, linear(transform + ".dense", x, hidden_, hidden_));
+  const Name activated = gelu(transform, linear(transform + ".dense", x, hidden_, hidden_), config_.hidden_act);
   const Name words = parameter("bert.embeddings.word_embeddings.weight", {config_.vocab_size, hidden_});
   const Name decoder = node("Transpose", predictions, {words}, {{"perm", std::vector<int64_t>{1, 0}}});
   const Name product = node("MatMul", predictions, {layer_norm(transform + ".LayerNorm", activated), decoder});

@@ -1,5 +1,7 @@
 #include "app/inference/sentence_pooling.h"
 
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/silu.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -73,7 +75,21 @@ torch::Tensor SentenceHead::finish(torch::Tensor pooled) const {
 torch::Tensor dense_layer(const SentenceDense& layer, const torch::Tensor& x, const torch::Tensor& weight,
                           const torch::Tensor& bias) {
   const torch::Tensor y = torch::linear(x, weight, bias);
-  return layer.tanh ? y.tanh() : y;
+  switch (layer.activation) {
+    case DenseActivation::kTanh:
+      return y.tanh();
+    case DenseActivation::kGelu:
+      return at::gelu(y);
+    case DenseActivation::kRelu:
+      return y.relu();
+    case DenseActivation::kSigmoid:
+      return y.sigmoid();
+    case DenseActivation::kSilu:
+      return at::silu(y);
+    case DenseActivation::kIdentity:
+      break;
+  }
+  return y;
 }
 
 torch::Tensor normalized(const torch::Tensor& vectors) {

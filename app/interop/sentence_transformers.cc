@@ -79,9 +79,16 @@ SentenceDense read_dense(const std::string& folder, const std::string& prefix, c
   if (object.contains("bias")) dense.bias = boolean_member(object, "bias", path);
   if (object.contains("activation_function")) {
     const std::string& name = string_member(object, "activation_function", path);
-    dense.tanh = name.ends_with(".Tanh");
-    if (!dense.tanh && !name.ends_with(".Identity"))
-      throw DataError(fmt::format("{}: \"activation_function\" is {}; expected Tanh or Identity of torch", path, name));
+    const auto activation = value_named<DenseActivation>(name.substr(name.rfind('.') + 1));
+    if (!activation || !name.starts_with("torch.")) {
+      throw DataError(fmt::format("{}: \"activation_function\" is {}; expected one of torch.nn: {}", path, name,
+                                  fmt::join(names_of(DenseActivation()), ", ")));
+    }
+    dense.activation = *activation;
+  }
+  for (const char* key : {"module_input_name", "module_output_name"}) {
+    if (object.contains(key) && !object[key].is_null() && object[key] != "sentence_embedding")
+      throw DataError(fmt::format("{}: \"{}\" is {}; expected sentence_embedding", path, key, as_text(object[key])));
   }
   if (!is_there(file)) require_trust(pickle, options);
   std::vector<TensorSource> found =
@@ -128,6 +135,12 @@ void read_prompts(const std::string& path, SentenceEncoder& encoder) {
 }
 
 std::string text_of(const ordered_json& value) { return value.dump(2) + "\n"; }
+
+/// The name with which sentence-transformers imports it.
+std::string class_of(DenseActivation activation) {
+  const bool identity = activation == DenseActivation::kIdentity;
+  return fmt::format("torch.nn.modules.{}.{}", identity ? "linear" : "activation", name_of_value(activation));
+}
 
 ordered_json module(size_t index, const std::string& folder, const char* type) {
   return {{"idx", index},
@@ -208,8 +221,7 @@ std::map<std::string, std::string> sentence_transformers_files(const ModelDescri
         text_of({{"in_features", dense.in_features},
                  {"out_features", dense.out_features},
                  {"bias", dense.bias},
-                 {"activation_function",
-                  dense.tanh ? "torch.nn.modules.activation.Tanh" : "torch.nn.modules.linear.Identity"}});
+                 {"activation_function", class_of(dense.activation)}});
   }
   if (encoder.normalize)
     modules.push_back(module(modules.size(), fmt::format("{}_Normalize", modules.size()), "Normalize"));

@@ -94,6 +94,17 @@ std::vector<Tensor> outputs_of(const std::string& file) {
   return outputs;
 }
 
+/// The vectors of them by an ONNX export.
+Tensor sentences_in_onnx(const std::string& file) {
+  const testing::Array ids{{2, 6}, {kIds.begin(), kIds.end()}}, mask{{2, 6}, {kMask.begin(), kMask.end()}};
+  const auto outputs = testing::evaluate(
+      testing::read_onnx(file),
+      {{"input_ids", ids}, {"attention_mask", mask}, {"token_type_ids", {{2, 6}, std::vector<double>(12, 0.0)}}});
+  const testing::Array& got = outputs.at("sentence_embedding");
+  REQUIRE(got.shape.size() == 2);
+  return torch::tensor(got.values).view(got.shape).to(torch::kFloat);
+}
+
 CommandResult evaluate(const std::vector<std::string>& arguments) {
   std::vector<std::string> all = {"evaluate", "embedding"};
   all.insert(all.end(), arguments.begin(), arguments.end());
@@ -124,14 +135,7 @@ TEST_CASE("Each pooling of sentence-transformers gives its vector, here and in O
     }
     const std::string file = place.directory.path("model.onnx");
     REQUIRE(testing::run_export(place.path, file, "onnx") == kOk);
-    const testing::Array ids{{2, 6}, {kIds.begin(), kIds.end()}}, mask{{2, 6}, {kMask.begin(), kMask.end()}};
-    const auto outputs = testing::evaluate(
-        testing::read_onnx(file),
-        {{"input_ids", ids}, {"attention_mask", mask}, {"token_type_ids", {{2, 6}, std::vector<double>(12, 0.0)}}});
-    const testing::Array& got = outputs.at("sentence_embedding");
-    REQUIRE(got.shape == std::vector<int64_t>{2, kHidden});
-    CHECK(torch::allclose(torch::tensor(got.values).view({2, kHidden}).to(torch::kFloat), vectors.slice(0, 0, 2), 1e-4,
-                          1e-5));
+    CHECK(torch::allclose(sentences_in_onnx(file), vectors.slice(0, 0, 2), 1e-4, 1e-5));
     const std::string script = place.directory.path("model.pt");
     REQUIRE(testing::run_export(place.path, script) == kOk);
     CHECK(torch::allclose(outputs_of(script).front(), vectors.slice(0, 0, 2), 1e-5, 1e-5));
@@ -213,6 +217,47 @@ TEST_CASE("Poolings side by side, dense layers, normalisation and prompts follow
   CHECK_THAT(settings, Contains("name: \"output__1\"\n    data_type: TYPE_FP32\n    dims: [ -1, 16 ]"));
 }
 
+TEST_CASE("Each activation of a dense layer has its values, here and in exports", "[predict][interop]") {
+  // Source: the pages of torch.nn's classes.
+  const auto logistic = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const std::pair<const char*, std::function<double(double)>> kActivations[] = {
+      {"activation.Tanh", [](double x) { return std::tanh(x); }},
+      {"linear.Identity", [](double x) { return x; }},
+      {"activation.GELU", [](double x) { return x * (1 + std::erf(x / std::sqrt(2.0))) / 2; }},
+      {"activation.ReLU", [](double x) { return x > 0 ? x : 0; }},
+      {"activation.Sigmoid", logistic},
+      {"activation.SiLU", [&](double x) { return x * logistic(x); }}};
+  for (const auto& [name, formula] : kActivations) {
+    CAPTURE(name);
+    torch::manual_seed(2);
+    const Directory place(json{{"pooling_mode", "mean"}}, {module("2_Dense", "Dense")});
+    const std::string activation = std::string("torch.nn.modules.") + name, own = place.directory.path("own"),
+                      back = place.directory.path("back"), script = place.directory.path("model.pt"),
+                      graph = place.directory.path("model.onnx");
+    place.write_dense("2_Dense", kHidden, 5, activation.c_str());
+    for (const auto& [from, to, direction] : {std::tuple{place.path, own, "--from"}, std::tuple{own, back, "--to"}}) {
+      REQUIRE(
+          run_command(convert_command, {"convert", direction, "huggingface", "--input", from, "--output", to}).code ==
+          kOk);
+    }
+    CHECK(json::parse(read_file(back + "/2_Dense/config.json"))["activation_function"] == activation);
+    const Pretrained pretrained = load_pretrained(own);
+    const Predictor predictor(pretrained);
+    const StateDict& weights = pretrained.sentence_weights;
+    Tensor want = torch::linear(states_of(predictor, "the cat sat.").mean(0), weights["sentence.dense.0.weight"],
+                                weights["sentence.dense.0.bias"])
+                      .to(torch::kDouble);
+    REQUIRE(want.min().item<double>() < -0.1);  // where the activations differ
+    for (int64_t i = 0; i < 5; ++i) want[i] = formula(want[i].item<double>());
+    want = want.to(torch::kFloat);
+    CHECK(close(predictor.encode({"the cat sat."})[0], want));
+    REQUIRE(testing::run_export(own, script) == kOk);
+    CHECK(close(outputs_of(script).front()[0], want));
+    REQUIRE(testing::run_export(own, graph, "onnx") == kOk);
+    CHECK(torch::allclose(sentences_in_onnx(graph)[0], want, 1e-4, 1e-5));
+  }
+}
+
 TEST_CASE("A text that is too long is refused, cut or read in windows", "[predict]") {
   const Directory place(json{{"pooling_mode", "mean"}});
   const std::string text =
@@ -262,8 +307,12 @@ TEST_CASE("What is no sentence encoder of BERT is refused with its reason", "[in
   const Directory wide(mean, {module("2_Dense", "Dense")});
   wide.write_dense("2_Dense", 3, 5, "torch.nn.modules.activation.Tanh");
   CHECK_THAT(message(wide), Contains("a dense layer takes 3 numbers, and what is before it gives 16"));
-  wide.write_dense("2_Dense", kHidden, 5, "torch.nn.modules.activation.GELU");
-  CHECK_THAT(message(wide), Contains("expected Tanh or Identity"));
+  wide.write_dense("2_Dense", kHidden, 5, "torch.nn.modules.activation.Mish");
+  CHECK_THAT(message(wide), Contains("activation.Mish; expected one of torch.nn: Tanh, Identity, GELU"));
+  wide.write_dense("2_Dense", kHidden, 5, "mine.Tanh");  // sentence-transformers runs no code of others unasked
+  CHECK_THAT(message(wide), Contains("mine.Tanh; expected one of torch.nn"));
+  wide.write("2_Dense/config.json", {{"in_features", kHidden}, {"out_features", 5}, {"module_input_name", "tokens"}});
+  CHECK_THAT(message(wide), Contains("\"module_input_name\" is \"tokens\"; expected sentence_embedding"));
   const Directory prompt(mean);
   prompt.write("config_sentence_transformers.json", {{"default_prompt_name", "query"}});
   CHECK_THAT(message(prompt), Contains("\"default_prompt_name\" is query, which \"prompts\" does not have"));

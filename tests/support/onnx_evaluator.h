@@ -227,6 +227,8 @@ inline Array run(const OnnxNode& node, const std::vector<Array>& x) {
   if (op == "Div") return pairwise(x.at(0), x.at(1), std::divides<>());
   if (op == "Pow") return pairwise(x.at(0), x.at(1), [](double a, double b) { return std::pow(a, b); });
   if (op == "Erf") return each(x.at(0), [](double a) { return std::erf(a); });
+  if (op == "Sigmoid") return each(x.at(0), [](double a) { return 1 / (1 + std::exp(-a)); });
+  if (op == "Relu") return each(x.at(0), [](double a) { return std::max(a, 0.0); });
   if (op == "Tanh") return each(x.at(0), [](double a) { return std::tanh(a); });
   if (op == "Identity" || op == "Cast") return x.at(0);
   if (op == "MatMul") return matmul(x.at(0), x.at(1));
