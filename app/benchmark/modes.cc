@@ -211,7 +211,9 @@ Json run_embedding(const BenchmarkOptions& options, const std::string& precision
   const bool int8 = precision == "int8";
   PredictorOptions how{.device = device, .batch_size = options.batches.front(), .int8 = int8};
   if (!int8) how.dtype = compute_dtype(value_named<Precision>(precision).value());
-  const Predictor predictor(load_pretrained(options.checkpoint, WeightsKind::kAveraged, say_in("bert benchmark")), how);
+  const Predictor predictor(
+      load_pretrained({options.checkpoint, false, Task::kEmbedding}, WeightsKind::kAveraged, say_in("bert benchmark")),
+      how);
   keep_large_blocks();
   std::vector<std::string> texts;
   std::istringstream lines(read_file(options.input.front()));

@@ -12,6 +12,24 @@
 
 namespace bert {
 
+/// What a model is asked for. The last three need the head of a task.
+enum class Task : uint8_t {
+  kFillMask,
+  kFeatures,
+  kEmbedding,
+  kSimilarity,
+  kTextClassification,
+  kTokenClassification,
+  kQuestionAnswering
+};
+inline std::span<const char* const> names_of(Task /*type*/) {
+  static constexpr std::array<const char*, 7> kNames = {
+      "fill-mask",         "features", "embedding", "similarity", "text-classification", "token-classification",
+      "question-answering"};
+  return kNames;
+}
+constexpr bool is_finetuned(Task task) { return task >= Task::kTextClassification; }
+
 /// The treatment of a text with more tokens than the model reads. kWindows, of sentence encoders alone: parts of the text
 /// are read one by one, and their vectors are joined.
 enum class LongTexts : uint8_t { kRefuse, kTruncate, kWindows };

@@ -66,24 +66,6 @@ struct EmbeddingOptions {
   std::vector<int64_t> layers = {-1};
 };
 
-/// What a model is asked for. The last three need the head of a task.
-enum class Task : uint8_t {
-  kFillMask,
-  kFeatures,
-  kEmbedding,
-  kSimilarity,
-  kTextClassification,
-  kTokenClassification,
-  kQuestionAnswering
-};
-inline std::span<const char* const> names_of(Task /*type*/) {
-  static constexpr std::array<const char*, 7> kNames = {
-      "fill-mask",         "features", "embedding", "similarity", "text-classification", "token-classification",
-      "question-answering"};
-  return kNames;
-}
-constexpr bool is_finetuned(Task task) { return task >= Task::kTextClassification; }
-
 /// A model and its tokenizer. A predictor does not change after construction: any number of threads may call it at once.
 /// Texts of any lengths are packed without padding, texts of like lengths together; answers are in the order of the texts.
 /// The answer for a text depends on the other texts of a call by rounding only: with fp32, scores by less than 1e-4 of

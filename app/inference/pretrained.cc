@@ -84,9 +84,26 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
                    .averaged = checkpoint.averaged});
 }
 
+/// True if the answers of `task` depend on a parameter of this name.
+bool needs(Task task, const std::string& parameter) {
+  switch (part_of(parameter)) {
+    case BertPart::kPooler:
+      return task == Task::kFeatures;
+    case BertPart::kMaskedTokenHead:
+      return task == Task::kFillMask;
+    case BertPart::kSentencePairHead:
+      return false;
+    case BertPart::kEncoder:
+      break;
+  }
+  return true;
+}
+
 Pretrained load_foreign(const ForeignFormat& format, const ModelSource& model,
                         const std::function<void(const std::string& message)>& note) {
   ForeignCheckpoint source = format.read(model.path.string(), {.trust = model.trust, .config = {}, .task_head = true});
+  if (model.task)
+    std::erase_if(source.report.missing, [&](const std::string& name) { return !needs(*model.task, name); });
   if (!source.report.plain()) note(source.path + ": " + source.report.text());
   if (source.model.vocabulary.empty()) {
     throw DataError(

@@ -150,16 +150,28 @@ TEST_CASE("An encoder of transformers has its features, and fills no masks", "[g
   CHECK_THROWS_AS(Predictor(ours).fill_mask("the [MASK]"), DataError);
 }
 
-TEST_CASE("bert predict reports a model of transformers that has not all of BertForPreTraining", "[unit][interop]") {
+TEST_CASE("The report of a model of transformers names what is missing and what the task needs", "[unit][interop]") {
   const TemporaryDirectory directory;
   const std::string path = hf_directory(directory, "masked_lm");
-  const auto result = run_command(predict_command, {"predict", "--checkpoint", path, "the [MASK] sat."});
-  CHECK(result.code == 0);
-  CHECK_THAT(result.err, Contains("bert predict: " + path +
-                                  ": 26 tensors loaded, 4 missing, 0 unexpected, 0 reshaped, 0 "
-                                  "ignored\n  missing: bert.pooler.dense.weight\n"));
+  const auto said = [&](const std::string& model, const char* task) {
+    const auto result =
+        run_command(predict_command, {"predict", "--checkpoint", model, "--task", task, "the [MASK] sat."});
+    CHECK(result.code == 0);
+    return result.err;
+  };
+  CHECK(said(path, "fill-mask") == "");
+  CHECK(said(path, "features") == "bert predict: " + path +
+                                      ": 26 tensors loaded, 2 missing, 0 unexpected, 0 reshaped, 0 ignored\n"
+                                      "  missing: bert.pooler.dense.weight\n  missing: bert.pooler.dense.bias\n");
+  const std::string encoder = hf_directory(directory, "encoder");  // without heads of pre-training
+  CHECK(said(encoder, "features") == "");
+  CHECK_THAT(said(encoder, "embedding"), !Contains("missing"));
   const std::string script = directory.path("bert.pt");
-  REQUIRE(bert::testing::run_export(path, script) == 0);
+  const auto exported = run_command(export_command, {"export", "--checkpoint", path, "--output", script});
+  REQUIRE(exported.code == 0);
+  CHECK_THAT(exported.err, Contains("bert export: " + path +
+                                    ": 26 tensors loaded, 4 missing, 0 unexpected, 0 reshaped, 0 "
+                                    "ignored\n  missing: bert.pooler.dense.weight\n"));
   CHECK(Predictor(script).fill_mask("the [MASK] sat.", 24).masks[0].size() == 24);
   std::filesystem::remove(path + "/tokenizer.json");
   CHECK_THROWS_WITH(load_pretrained(path), Contains("has no tokenizer: neither vocab.txt nor tokenizer.json"));

@@ -77,7 +77,8 @@ int evaluate_torch_command(int argc, char** argv) {
   use_threads(0);
   const WeightsKind weights = options.raw_weights ? WeightsKind::kRaw : WeightsKind::kAveraged;
   check_raw_weights(options.checkpoint, weights);
-  Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, weights, say_in("bert evaluate"));
+  const std::optional<Task> use = options.task == kEmbeddingTask ? std::optional(Task::kEmbedding) : std::nullopt;
+  Pretrained pretrained = load_pretrained({options.checkpoint, options.trust, use}, weights, say_in("bert evaluate"));
   if (options.task == kEmbeddingTask) {
     evaluate_embedding(options, path, pretrained, how);
     return kOk;

@@ -338,7 +338,8 @@ int predict_command(int argc, char** argv) {
   if (options.no_answers) options.answers.handle_impossible_answer = true;
   options.predictor.device = select_device(options.device, /*local_rank=*/0);
   check_int8(options.predictor);
-  Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert predict"));
+  Pretrained pretrained =
+      load_pretrained({options.checkpoint, options.trust, options.task}, options.weights, say_in("bert predict"));
   if (is_finetuned(options.task)) {
     check_model_of_task(pretrained, options.task);
     const TaskPredictor predictor(pretrained, options.predictor);

@@ -186,7 +186,8 @@ std::unique_ptr<Model> load_model(const ServeOptions& options) {
     throw UsageError("--handle-impossible-answer is an option of --task question-answering");
   if (options.predictor.long_texts == LongTexts::kWindows && options.task != Task::kEmbedding)
     throw UsageError("--long windows is an option of --task embedding");
-  Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert serve"));
+  Pretrained pretrained =
+      load_pretrained({options.checkpoint, options.trust, options.task}, options.weights, say_in("bert serve"));
   if (!is_finetuned(options.task))
     return make_predictor_model(Predictor(pretrained, options.predictor), options.task, service.workers);
   check_model_of_task(pretrained, options.task);
