@@ -14,6 +14,7 @@
 #include "app/config/finetune_config.h"
 #include "app/config/pretrain_config.h"
 #include "app/interop/hugging_face_files.h"
+#include "app/interop/original_files.h"
 #include "app/interop/sentence_transformers.h"
 #include "app/system/crypto.h"
 #include "data/io/atomic_directory.h"
@@ -70,6 +71,8 @@ ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
   source.states_case = true;
   read_trained_model(state.config, source.model, state_file);
   if (manifest.contains(kTokenizerFile)) source.model.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
+  if (const std::string file = directory + "/" + kOriginalsFile; manifest.contains(kOriginalsFile))
+    source.originals = parse_originals(read_file(file), file);
   std::shared_ptr<const SafetensorsFile> averages;
   if (!raw_weights && manifest.contains(kOptimizerFile))
     averages = std::make_shared<const SafetensorsFile>(directory + "/" + kOptimizerFile);
@@ -121,6 +124,7 @@ void write_own_checkpoint(const std::string& directory, const ForeignCheckpoint&
   }
   std::map<std::string, std::string> files = files_beside(source);
   files[kStateFile] = write_checkpoint_state(state_of(source));
+  if (!source.originals.empty()) files[kOriginalsFile] = originals_text(source.originals);
   CheckpointWriter writer(directory, {.bytes = safetensors_bytes(source.tensors) + bytes_of(files),
                                       .tensors = static_cast<int64_t>(source.tensors.size())});
   writer.add_tensors(kModelFile, watched(source.tensors, progress));
@@ -153,6 +157,7 @@ std::map<std::string, std::vector<TensorSource>> tensors_of_files(const ForeignC
 void write_hugging_face(const std::string& directory, const ForeignCheckpoint& source, const ShareDone& progress) {
   std::map<std::string, std::string> files = files_beside(source);
   if (source.model.sentence) files.merge(sentence_transformers_files(source.model));
+  put_originals(source.originals, files);
   AtomicDirectory output(directory);
   check_free_space(output.final_name(), safetensors_bytes(source.tensors) + bytes_of(files), "the model directory");
   const auto place = [&](const std::string& name) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@ struct ForeignOptions {
   bool trust = false;      // also read pickles, which can hold code; none is executed (Note [Pickles])
   std::string config;      // configuration of weights from Google or NVIDIA; empty: the one beside the weights
   bool task_head = false;  // keep the head of a fine-tuned model with its labels, and what is behind a sentence encoder
+  bool originals = false;  // also read the small files of a sentence encoder as they are
 };
 
 /// The account of every tensor of a checkpoint, by name.
@@ -45,6 +47,7 @@ struct ForeignCheckpoint {
   std::vector<TensorSource> tensors;  // by name of bert_parameters(), in that order, then the head of model.task; dtype
                                       // F64, F32, F16 or BF16
   ImportReport report;
+  std::map<std::string, std::string> originals = {};  // of a sentence encoder: its small files, by name
 
   /// True if all parameters of `part` have values. The encoder always has.
   [[nodiscard]] bool has(BertPart part) const;

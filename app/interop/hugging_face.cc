@@ -14,6 +14,7 @@
 #include "app/interop/hugging_face_config.h"
 #include "app/interop/hugging_face_tokenizer.h"
 #include "app/interop/nvidia.h"
+#include "app/interop/original_files.h"
 #include "app/interop/sentence_transformers.h"
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
@@ -139,6 +140,7 @@ ForeignCheckpoint read_hugging_face(const std::string& path, const ForeignOption
   });
   model.masked_token_head = false;
   expect_fitting_sizes(modules->encoder, model.config.hidden_size, checkpoint.path);
+  if (options.originals) checkpoint.originals = read_original_files(checkpoint.path, *modules, checkpoint.report);
   model.sentence = std::move(modules->encoder);
   std::move(modules->tensors.begin(), modules->tensors.end(), std::back_inserter(checkpoint.tensors));
   return checkpoint;

@@ -177,10 +177,12 @@ std::optional<SentenceModules> read_sentence_modules(const std::string& director
     }
     kinds.push_back(kind);
     if (first) result.transformer = folder;
+    if (pools) result.folders[kPoolingFolder] = folder;
     if (pools) read_pooling(folder + "/" + kFolderConfig, result.encoder);
     if (kind == "Normalize") result.encoder.normalize = true;
     if (kind != "Dense") continue;
     const std::string prefix = sentence_dense_prefix(result.encoder.dense.size());
+    result.folders[sentence_dense_folder(result.encoder.dense.size())] = folder;
     result.encoder.dense.push_back(read_dense(folder, prefix, options, report, result.tensors));
   }
   if (kinds.size() < 2) throw DataError(path + ": has no Pooling; expected Transformer and Pooling");

@@ -16,7 +16,8 @@ namespace bert {
 struct SentenceModules {
   std::string transformer;  // directory with the files of transformers
   SentenceEncoder encoder;
-  std::vector<TensorSource> tensors;  // of the dense layers: kSentencePrefix
+  std::vector<TensorSource> tensors;           // of the dense layers: kSentencePrefix
+  std::map<std::string, std::string> folders;  // of pooling and dense layers, by their names in what is written
 };
 
 /// Reads modules.json of `directory` and what it names: Transformer, then Pooling, Dense (any number), Normalize. Nothing

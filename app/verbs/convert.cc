@@ -24,7 +24,7 @@ namespace {
 
 struct ConvertOptions {
   std::string from, to, input, output, vocab;
-  ForeignOptions foreign = {.trust = false, .config = {}, .task_head = true};
+  ForeignOptions foreign = {.trust = false, .config = {}, .task_head = true, .originals = true};
   TokenizerConfig tokenizer;  // of `vocab`
   bool overwrite = false, raw_weights = false;
 };
