@@ -334,16 +334,37 @@ TEST_CASE("A request in flight at SIGTERM is answered; one beyond the limit of t
   CHECK_THAT(server.said(), Contains("requests were cut: they were not answered 0.2 s after the signal"));
 }
 
-TEST_CASE("The page shows words, bars and tokens in headless Chromium", "[unit][serve]") {
+TEST_CASE("The page shows the answer to each task in headless Chromium", "[unit][serve][finetune]") {
   const TemporaryDirectory directory;
+  const auto shown = [&](const std::string& checkpoint, const std::string& task) {
+    CAPTURE(task);
+    const std::string command = std::string(BERT_SOURCE_DIR) + "/tests/scripts/serve_page.sh " + BERT_BINARY_DIR + " " +
+                                checkpoint + " " + directory.path() + " " + task + " >" + directory.path("said");
+    const int status = std::system(command.c_str());
+    std::string said = read_file(directory.path("said"));
+    CAPTURE(said);
+    CHECK(status == 0);
+    return said;
+  };
   const std::string checkpoint = write_random_checkpoint(directory);
-  const std::string command = std::string(BERT_SOURCE_DIR) + "/tests/scripts/serve_page.sh " + BERT_BINARY_DIR + " " +
-                              checkpoint + " " + directory.path() + " >" + directory.path("said");
-  const int status = std::system(command.c_str());
-  const std::string said = read_file(directory.path("said"));
+  const std::string said = shown(checkpoint, "fill-mask");
   if (said.starts_with("SKIPPED: ")) BERT_SKIP(said.substr(9));
-  CAPTURE(said);
-  CHECK(status == 0);
   for (const char* picture : {"page-light.png", "page-dark.png"})
     CHECK(read_file(directory.path(picture)).size() > 10'000);
+  shown(checkpoint, "embedding");
+  for (const auto& [run, task] : {std::pair{"text-classification", "text-classification"},
+                                  {"ner", "token-classification"},
+                                  {"squad-v1", "question-answering"}}) {
+    const FinetuneConfig config = bert::testing::tiny_task_of(run, directory);
+    REQUIRE(finetune(config, false) == kOk);
+    const std::string model = directory.path(std::string(task) + "-hf");
+    REQUIRE(run_command(convert_command,
+                        {"convert", "--to", "huggingface", "--input", config.run_directory, "--output", model})
+                .code == kOk);
+    json settings = json::parse(read_file(model + "/config.json"));
+    if (task == std::string("token-classification"))
+      settings["id2label"]["0"] = "B-Y";  // in place of O: a word has one
+    std::ofstream(model + "/config.json") << settings;
+    shown(model, task);
+  }
 }
