@@ -56,8 +56,8 @@ struct ModelSource {
 /// TorchScript file that `bert export` wrote. Every byte is compared with its checksum, where the format has one.
 /// `weights` applies to runs and checkpoints alone. `note` gets a line that names the checkpoint which is read instead, if
 /// the latest one of a run is damaged; and of another program's directory the report, unless every tensor of
-/// BertForPreTraining that the task needs is there as it should be. `progress`, which may be empty, is called with the share of a checkpoint
-/// that is verified.
+/// BertForPreTraining that the task needs is there as it should be. `progress`, which may be empty, is called with the
+/// share of a checkpoint that is verified.
 /// Throws InputMissing, DataError, IoError; RefusedError for a pickle without trust. The code of a TorchScript file is not
 /// compiled, but LibTorch is not made to read hostile files: read one only from a trusted source.
 Pretrained load_pretrained(

@@ -8,8 +8,8 @@
 
 namespace bert {
 
-/// The encoder with its pooling, dense layers and normalisation. The outputs are the vectors of the texts [B, D] and the
-/// hidden states of the tokens [B, S, H], fp32; what is behind the encoder is computed in fp32. The pooling reads the
+/// The encoder with its pooling, dense layers and normalisation. The outputs are the vectors of texts [B, D] and the
+/// hidden states of tokens [B, S, H], fp32; what is behind the encoder is computed in fp32. The pooling reads the
 /// tokens of a prompt, which the inputs do not tell from others. The dense layers have the names of kSentencePrefix.
 class SentenceModel : public EncoderWithOutputs {
  public:

@@ -13,8 +13,8 @@ namespace bert {
 /// The file of a checkpoint that has them: an object of JSON, name to content.
 inline constexpr const char* kOriginalsFile = "originals.json";
 
-/// Name to content: the texts in `directory`, in that of `modules.transformer`, and config.json of the modules, under the
-/// names of hugging_face_files() and sentence_transformers_files(). Weights, and modules.json with other folders than
+/// Name to content: the texts in `directory`, in `modules.transformer`, and config.json of the modules, under the names
+/// of hugging_face_files() and sentence_transformers_files(). Weights, and modules.json with other folders than
 /// these, are left out; files above 16 MB or not in UTF-8 too, with a note in the report. Throws IoError.
 std::map<std::string, std::string> read_original_files(const std::string& directory, const SentenceModules& modules,
                                                        ImportReport& report);

@@ -27,8 +27,8 @@ struct InputTexts {
   int64_t invalid_utf8 = 0;  // sequences that were dropped from the texts
 };
 
-/// Reads the lines of `input`, a file, or standard input if it is "-". Without `text_field` each line is a text, an empty
-/// one too. With it a line is a JSON object whose field is the text; "a.b" is the field b of the object a; empty lines
+/// Reads the lines of `input`, a file, or standard input if it is "-". Without `text_field` each line is a text, also an
+/// empty one. With it a line is a JSON object whose field is the text; "a.b" is the field b of the object a; empty lines
 /// are left out. Throws InputMissing, IoError, and DataError for a file without lines or that is not plain text.
 InputTexts read_input_texts(const std::string& input, const std::string& text_field);
 
