@@ -99,15 +99,30 @@ std::vector<AddedToken> read_added_tokens(const nlohmann::json& list, const std:
 void write_rules(const ModelDescription& model,
                  const std::function<void(const char* key, nlohmann::ordered_json value)>& set) {
   if (model.multi_label) set("problem_type", kMultiLabelProblem);
+  if (model.logit_scores) set("sentence_transformers", {{"activation_fn", kIdentityActivation}});
   if (model.max_tokens > 0) set("model_max_length", model.max_tokens);
   if (model.cut_at_begin) set("truncation_side", "left");
   if (!model.added_tokens.empty()) set("added_tokens", added_tokens_json(model.added_tokens, model.vocabulary));
   if (model.sentence) set("sentence_encoder", sentence_json(*model.sentence));
 }
 
+bool gives_logits(const nlohmann::json& object, const std::string& place) {
+  const auto inside = object.find("sentence_transformers");
+  const nlohmann::json& newer = inside != object.end() && inside->is_object() ? *inside : object;
+  nlohmann::json name = newer.value("activation_fn", nlohmann::json());
+  if (name.is_null()) name = object.value("sbert_ce_default_activation_function", nlohmann::json());  // before 4.0
+  if (!name.is_string() || !name.get<std::string>().starts_with("torch.")) return false;  // as sentence-transformers
+  const std::string activation = name;
+  if (activation.ends_with(".Identity")) return true;
+  if (activation.ends_with(".Sigmoid")) return false;
+  throw DataError(place + ": the activation of a reranker is " + activation +
+                  "; expected Sigmoid or Identity of torch");
+}
+
 void read_rules(const nlohmann::json& object, const std::string& place, ModelDescription& model) {
   if (object.contains("problem_type"))
     model.multi_label = string_member(object, "problem_type", place) == kMultiLabelProblem;
+  model.logit_scores = gives_logits(object, place);
   model.max_tokens = read_max_length(object, "model_max_length", place);
   if (object.contains("truncation_side"))
     model.cut_at_begin = string_member(object, "truncation_side", place) == "left";

@@ -23,9 +23,13 @@ AddedToken read_added_token(const nlohmann::json& object, int64_t id, const std:
 std::vector<AddedToken> read_added_tokens(const nlohmann::json& list, const std::string& place);
 
 /// Calls set(key, value) for each rule of `model` that is not the default: problem_type, model_max_length,
-/// truncation_side, added_tokens and sentence_encoder.
+/// sentence_transformers, truncation_side, added_tokens and sentence_encoder.
 void write_rules(const ModelDescription& model,
                  const std::function<void(const char* key, nlohmann::ordered_json value)>& set);
+
+/// True if `object`, a configuration of a CrossEncoder of sentence-transformers, says that scores are logits. Throws
+/// DataError, which names `place`, for an activation other than the identity and the sigmoid.
+bool gives_logits(const nlohmann::json& object, const std::string& place);
 
 /// Reads these keys of `object`; keys that are missing keep the defaults. Throws DataError, which names `place`.
 void read_rules(const nlohmann::json& object, const std::string& place, ModelDescription& model);
@@ -34,5 +38,7 @@ void read_rules(const nlohmann::json& object, const std::string& place, ModelDes
 int64_t read_max_length(const nlohmann::json& object, const char* key, const std::string& place);
 
 inline constexpr const char* kMultiLabelProblem = "multi_label_classification";
+/// The activation whose scores are logits, by its name in sentence-transformers.
+inline constexpr const char* kIdentityActivation = "torch.nn.modules.linear.Identity";
 
 }  // namespace bert

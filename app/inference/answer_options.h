@@ -12,7 +12,7 @@
 
 namespace bert {
 
-/// What a model is asked for. The last three need the head of a task.
+/// What a model is asked for. Those from kTextClassification on need the head of a task.
 enum class Task : uint8_t {
   kFillMask,
   kFeatures,
@@ -20,12 +20,13 @@ enum class Task : uint8_t {
   kSimilarity,
   kTextClassification,
   kTokenClassification,
-  kQuestionAnswering
+  kQuestionAnswering,
+  kRerank
 };
 inline std::span<const char* const> names_of(Task /*type*/) {
-  static constexpr std::array<const char*, 7> kNames = {
-      "fill-mask",         "features", "embedding", "similarity", "text-classification", "token-classification",
-      "question-answering"};
+  static constexpr std::array<const char*, 8> kNames = {
+      "fill-mask",          "features", "embedding", "similarity", "text-classification", "token-classification",
+      "question-answering", "rerank"};
   return kNames;
 }
 constexpr bool is_finetuned(Task task) { return task >= Task::kTextClassification; }
@@ -63,6 +64,7 @@ struct AnswerOptions {
   int64_t dimensions = 0;                       // the first ones are taken (Matryoshka); 0: all
   std::optional<std::string> prompt = {};       // put before the text; empty: that of prompt_name
   std::optional<std::string> prompt_name = {};  // one of the model's prompts; empty: its default
+  bool of_tokens = false;                       // a vector for each token instead, that of the last layer
 };
 
 }  // namespace bert

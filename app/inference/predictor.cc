@@ -100,8 +100,14 @@ struct Predictor::Impl {
   [[nodiscard]] EncodedText encode(Task task, std::string text, const AnswerOptions& wishes, size_t index) const {
     if (task == Task::kFillMask && text.find(kMaskWord) == std::string::npos)
       throw TextError(index, "no [MASK] in the text", text);
-    EncodedText encoded = task == Task::kEmbedding ? encode_with_prompt(std::move(text), wishes, index)
-                                                   : encode_text(*tokenizer, std::move(text));
+    return fitted(task,
+                  task == Task::kEmbedding ? encode_with_prompt(std::move(text), wishes, index)
+                                           : encode_text(*tokenizer, std::move(text)),
+                  wishes, index);
+  }
+
+  /// The text with `wishes`, cut or refused if it is too long.
+  [[nodiscard]] EncodedText fitted(Task task, EncodedText encoded, const AnswerOptions& wishes, size_t index) const {
     encoded.options = wishes;
     if (std::ssize(encoded.ids) <= longest) return encoded;
     const std::string tokens =
@@ -109,7 +115,7 @@ struct Predictor::Impl {
     const LongTexts usual = task == Task::kEmbedding ? LongTexts::kTruncate : LongTexts::kRefuse;
     const LongTexts treatment = wishes.long_texts.value_or(options.long_texts.value_or(usual));
     if (treatment == LongTexts::kRefuse) throw TextError(index, tokens + "; shorten it", encoded.text);
-    if (treatment == LongTexts::kWindows && task == Task::kEmbedding) return encoded;
+    if (treatment == LongTexts::kWindows && task == Task::kEmbedding && !wishes.of_tokens) return encoded;
     const size_t lost = encoded.ids.size() - static_cast<size_t>(longest);
     const auto gap = cut_at_begin ? encoded.ids.begin() + 1 : encoded.ids.end() - 1 - static_cast<std::ptrdiff_t>(lost);
     const auto first = static_cast<size_t>(gap - encoded.ids.begin());
@@ -290,6 +296,19 @@ const Tokenizer& Predictor::tokenizer() const { return *impl_->tokenizer; }
 
 EncodedText Predictor::encode(Task task, std::string text, const AnswerOptions& options) const {
   return impl_->encode(task, std::move(text), options, /*index=*/0);
+}
+
+EncodedText Predictor::encode(Task task, std::vector<int32_t> ids, const AnswerOptions& options) const {
+  const Vocabulary& vocabulary = tokenizer().vocabulary();
+  if (ids.empty()) throw TextError(0, "the text has no ids");
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < vocabulary.size()) continue;
+    throw TextError(0, "id " + std::to_string(id) + ": the vocabulary has those from 0 to " +
+                           std::to_string(vocabulary.size() - 1));
+  }
+  if (ids.front() != vocabulary.cls_id()) ids.insert(ids.begin(), vocabulary.cls_id());
+  if (ids.size() < 2 || ids.back() != vocabulary.sep_id()) ids.push_back(vocabulary.sep_id());
+  return impl_->fitted(task, {.text = {}, .ids = std::move(ids), .masks = {}, .options = {}}, options, /*index=*/0);
 }
 
 std::vector<MaskFilling> Predictor::fill_mask(std::span<const EncodedText> texts) const {

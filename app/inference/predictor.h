@@ -105,6 +105,9 @@ class Predictor {
   /// The text for the functions below, which then tokenize nothing. Throws TextError with index 0 for a text that
   /// `task` has no answer for.
   [[nodiscard]] EncodedText encode(Task task, std::string text, const AnswerOptions& options = {}) const;
+  /// The same of a text that the caller has tokenized: `ids` of the vocabulary. [CLS] and [SEP] are added unless they are
+  /// there; no prompt is. Throws TextError also for no ids, and for one that the vocabulary has not.
+  [[nodiscard]] EncodedText encode(Task task, std::vector<int32_t> ids, const AnswerOptions& options = {}) const;
   /// The fillers that the options of each text ask for.
   [[nodiscard]] std::vector<MaskFilling> fill_mask(std::span<const EncodedText> texts) const;
   [[nodiscard]] std::vector<Features> features(std::span<const EncodedText> texts) const;

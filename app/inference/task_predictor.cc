@@ -123,6 +123,7 @@ std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& f
 TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOptions& options)
     : options_(options),
       multi_label_(pretrained.model.multi_label),
+      logit_scores_(pretrained.model.logit_scores),
       config_(text_settings(pretrained.model)),
       tokenizer_(pretrained.tokenizer),
       model_(pretrained, options) {
@@ -224,6 +225,34 @@ std::vector<TextScores> TaskPredictor::classes_of(std::span<const EncodedInput> 
   for (size_t i = 0; i < inputs.size(); ++i)
     answers.push_back(scores_of(std::span(logits).subspan(i * columns, columns), inputs[i].options));
   return answers;
+}
+
+bool TaskPredictor::is_reranker() const {
+  return has_pooler(kind()) && kind() != TaskKind::kMultipleChoice && task_.num_outputs() == 1;
+}
+
+std::vector<double> TaskPredictor::scores(std::span<const EncodedInput> pairs) const {
+  TORCH_CHECK(is_reranker(), "scores: a reranker has one output, this model has ", task_.num_outputs(), ".");
+  const std::vector<float> logits = logits_of(joined(task_, pairs));
+  std::vector<double> scores;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto logit = static_cast<double>(logits[i]);
+    const FunctionToApply wish = pairs[i].options.function_to_apply;
+    const bool raw = wish == FunctionToApply::kNone || (wish == FunctionToApply::kDefault && logit_scores_);
+    scores.push_back(raw ? logit : 1 / (1 + std::exp(-logit)));
+  }
+  return scores;
+}
+
+std::vector<RankedPassage> TaskPredictor::rerank(const std::string& query, const std::vector<std::string>& passages,
+                                                 const AnswerOptions& options) const {
+  std::vector<TaskInput> pairs;
+  for (const std::string& passage : passages) pairs.push_back({.text = query, .second = passage});
+  std::vector<RankedPassage> ranked;
+  for (const double score : scores(encode_all(pairs, options))) ranked.push_back({ranked.size(), score});
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.score > y.score; });
+  ranked.resize(std::min(ranked.size(), static_cast<size_t>(options.top_k.value_or(std::ssize(ranked)))));
+  return ranked;
 }
 
 /// The tokens of the text with their probabilities. `logits`: of the sequences of the input.

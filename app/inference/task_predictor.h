@@ -62,6 +62,12 @@ struct ExtractedAnswer {
   int64_t begin = 0, end = 0;   // characters of the context: the answer is [begin, end)
 };
 
+/// A passage of rerank(): its place in the list, and its relevance to the query.
+struct RankedPassage {
+  size_t index = 0;
+  double score = 0;
+};
+
 /// The logits of all sequences, as TaskFeatures describes, in batches of `options` (whose device and dtype are those of
 /// `model`). `choices` sequences in a row belong to one example.
 std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
@@ -92,6 +98,15 @@ class TaskPredictor {
   /// is "" as the null threshold says. Throws TextError for the first context without words, as encode() does.
   [[nodiscard]] std::vector<std::vector<ExtractedAnswer>> answer(const std::vector<TaskInput>& inputs,
                                                                  const AnswerOptions& options = {}) const;
+  /// True if the model has one output, which the functions below take for the relevance of a passage to a query.
+  [[nodiscard]] bool is_reranker() const;
+  /// The score of each pair of encode({.text = query, .second = passage}), as CrossEncoder of sentence-transformers gives
+  /// it: the sigmoid of the logit, unless the model says that it is the logit. FunctionToApply::kSigmoid and kNone have
+  /// one or the other in any case. Throws c10::Error unless is_reranker().
+  [[nodiscard]] std::vector<double> scores(std::span<const EncodedInput> pairs) const;
+  /// The passages, best first; the `top_k` best ones, or all. Throws as scores().
+  [[nodiscard]] std::vector<RankedPassage> rerank(const std::string& query, const std::vector<std::string>& passages,
+                                                  const AnswerOptions& options = {}) const;
   /// Calls visit(i, answer) for each input, with the answer of the model's kind: TextScores, TaggedText, or a vector of
   /// ExtractedAnswer.
   template <class Visit>
@@ -121,7 +136,7 @@ class TaskPredictor {
 
   PredictorOptions options_;
   TaskDefinition task_;
-  const bool multi_label_;
+  const bool multi_label_, logit_scores_;
   TaskDataConfig config_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   TaskInference model_;

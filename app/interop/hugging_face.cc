@@ -122,6 +122,7 @@ ForeignCheckpoint read_hugging_face(const std::string& path, const ForeignOption
   const std::string& directory = modules ? modules->transformer : checkpoint.path;
   ModelDescription& model = checkpoint.model;
   model = read_hugging_face_config(directory + "/" + kConfigFile);
+  if (!modules && model.labels.size() == 1) model.logit_scores |= cross_encoder_gives_logits(directory);
   read_hugging_face_tokenizer(directory, checkpoint);
   if (static_cast<int64_t>(model.vocabulary.size()) > model.config.vocab_size) {
     throw DataError(fmt::format("{}: its tokenizer has {} tokens; expected at most vocab_size {} of {}", directory,

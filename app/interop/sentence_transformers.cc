@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "app/checkpoint/files.h"
+#include "app/config/model_rules_json.h"
 #include "app/interop/nvidia.h"
 #include "app/parse/bounded_json.h"
 #include "data/io/error.h"
@@ -134,6 +135,17 @@ void read_prompts(const std::string& path, SentenceEncoder& encoder) {
   encoder.similarity = *similarity;
 }
 
+/// The settings of a CrossEncoder; empty if `directory` has none.
+std::optional<json> cross_encoder(const std::string& directory) {
+  const std::string path = directory + "/" + kSentenceConfigFile;
+  if (!is_there(path)) return std::nullopt;
+  json object = object_of(path);
+  if (object.value("model_type", json()) != "CrossEncoder") return std::nullopt;
+  if (!object.value("default_prompt_name", json()).is_null())
+    throw DataError(path + ": \"default_prompt_name\" is given; a reranker without prompts is expected");
+  return object;
+}
+
 std::string text_of(const ordered_json& value) { return value.dump(2) + "\n"; }
 
 /// The name with which sentence-transformers imports it.
@@ -185,9 +197,15 @@ std::optional<SentenceModules> read_sentence_modules(const std::string& director
     result.folders[sentence_dense_folder(result.encoder.dense.size())] = folder;
     result.encoder.dense.push_back(read_dense(folder, prefix, options, report, result.tensors));
   }
+  if (kinds.size() < 2 && result.transformer == directory && cross_encoder(directory)) return std::nullopt;
   if (kinds.size() < 2) throw DataError(path + ": has no Pooling; expected Transformer and Pooling");
   read_prompts(directory + "/" + kSentenceConfigFile, result.encoder);
   return result;
+}
+
+bool cross_encoder_gives_logits(const std::string& directory) {
+  const std::optional<json> settings = cross_encoder(directory);
+  return settings && gives_logits(*settings, directory + "/" + kSentenceConfigFile);
 }
 
 void expect_fitting_sizes(const SentenceEncoder& encoder, int64_t hidden_size, const std::string& place) {

@@ -21,10 +21,13 @@ struct SentenceModules {
 };
 
 /// Reads modules.json of `directory` and what it names: Transformer, then Pooling, Dense (any number), Normalize. Nothing
-/// if there is no modules.json. Throws DataError for other modules, another order, and sizes that do not fit; IoError;
+/// if there is no modules.json, or if it is that of a CrossEncoder, which has a Transformer alone. Throws DataError for other modules, another order, and sizes that do not fit; IoError;
 /// RefusedError for a pickle without options.trust.
 std::optional<SentenceModules> read_sentence_modules(const std::string& directory, const ForeignOptions& options,
                                                      ImportReport& report);
+
+/// True if the scores of the CrossEncoder in `directory` are its logits. Throws DataError, IoError.
+bool cross_encoder_gives_logits(const std::string& directory);
 
 /// The file that lists the modules of a directory.
 inline constexpr const char* kModulesFile = "modules.json";

@@ -22,6 +22,7 @@
 #include "app/system/machine/memory.h"
 #include "app/verbs/model/predict_embedding.h"
 #include "app/verbs/model/predict_input.h"
+#include "app/verbs/model/predict_rerank.h"
 #include "app/verbs/model/predict_task.h"
 #include "app/verbs/model/weights_options.h"
 #include "app/verbs/output_paths.h"
@@ -36,9 +37,9 @@ using Json = nlohmann::ordered_json;
 
 struct PredictOptions {
   std::string checkpoint, device = "cpu", input, text_field, output, format = "json";
-  std::string question, pair_field;  // of a fine-tuned model
-  std::string pooling;               // empty: not given
-  std::vector<std::string> layers;   // empty: not given
+  std::string question, query, pair_field;  // of a fine-tuned model
+  std::string pooling;                      // empty: not given
+  std::vector<std::string> layers;          // empty: not given
   std::vector<std::string> arguments;
   PredictorOptions predictor;
   WeightsKind weights = WeightsKind::kAveraged;
@@ -56,10 +57,17 @@ void check_usage(const PredictOptions& options) {
   const bool features = options.task == Task::kFeatures, arrays = options.format != "json",
              vectors = options.task == Task::kEmbedding, pairs = options.task == Task::kSimilarity;
   refuse_if(options.input.empty() && options.arguments.empty(), "no text: give TEXT or --input FILE");
-  const bool answers = options.task == Task::kQuestionAnswering;
+  const bool answers = options.task == Task::kQuestionAnswering, ranks = options.task == Task::kRerank;
   refuse_if(!options.question.empty() && !answers, "--question is an option of --task question-answering");
-  refuse_if(!options.pair_field.empty() && !answers && !pairs && options.task != Task::kTextClassification,
-            "--pair-field is an option of --task text-classification, question-answering and similarity");
+  refuse_if(!options.pair_field.empty() && !answers && !pairs && !ranks && options.task != Task::kTextClassification,
+            "--pair-field is an option of --task text-classification, question-answering, similarity and rerank");
+  refuse_if(!options.query.empty() && !ranks, "--query is an option of --task rerank");
+  refuse_if(options.answers.function_to_apply != FunctionToApply::kDefault && !ranks,
+            "--raw-scores is an option of --task rerank");
+  refuse_if(ranks && !options.query.empty() && !options.pair_field.empty(),
+            "--task rerank takes --query or --pair-field, not both");
+  refuse_if(ranks && options.query.empty() && options.pair_field.empty() && !options.text_field.empty(),
+            "--task rerank needs --query, or --pair-field, with --text-field");
   refuse_if(pairs && options.pair_field.empty() && !options.text_field.empty(),
             "--task similarity needs --pair-field with --text-field");
   refuse_if(pairs && options.pair_field.empty() && options.input.empty() && options.arguments.size() < 2,
@@ -76,7 +84,7 @@ void check_usage(const PredictOptions& options) {
   refuse_if(options.answers.aggregation != Aggregation::kNone && options.task != Task::kTokenClassification,
             "--aggregation is an option of --task token-classification");
   refuse_if(options.answers.top_k && (features || vectors || pairs || options.task == Task::kTokenClassification),
-            "--top-k is an option of --task fill-mask, text-classification and question-answering");
+            "--top-k is an option of --task fill-mask, text-classification, question-answering and rerank");
   refuse_if(options.no_answers && !answers, "--handle-impossible-answer is an option of --task question-answering");
   refuse_if(!features && !options.pooling.empty(), "--pooling is an option of --task features");
   refuse_if(!features && !options.layers.empty(), "--layers is an option of --task features");
@@ -125,18 +133,18 @@ bool parse(int argc, char** argv, PredictOptions& options) {
       ->required();
   add_task(app, options.task);
   app.add_option("--top-k", options.answers.top_k,
-                 "words for each [MASK], default 5; labels of text-classification, default 1, or all if they are "
-                 "independent; answers of question-answering, default 1")
+                 "words for each [MASK] (5), labels (1, or all if they are independent), answers (1), or passages of a "
+                 "query (all)")
       ->check(number_in<int64_t>(1, 1000));
   app.add_option("--question", options.question, "question-answering: the question about every TEXT, its context");
   app.add_option("--pair-field", options.pair_field,
-                 "JSON lines: field of a pair's second text; question-answering: of the question");
+                 "JSON lines: field of a pair's second text; of the question; of the query");
+  add_rerank_options(app, options.query, options.answers);
   add_no_answers(app, options.no_answers);
   app.add_option_function<std::string>(
          "--aggregation",
          [&](const std::string& name) { options.answers.aggregation = *value_named<Aggregation>(name); },
-         "token-classification: entities of words with labels such as B-PER, as aggregation_strategy of transformers; "
-         "none: a label for each word")
+         "token-classification: entities of words, as aggregation_strategy of transformers; none: words")
       ->check(CLI::IsMember({"none", "simple", "first", "average", "max"}))
       ->default_str("none");
   add_long_texts(app, options.predictor.long_texts);
@@ -157,9 +165,7 @@ bool parse(int argc, char** argv, PredictOptions& options) {
       ->capture_default_str();
   add_raw_weights(app, options.weights);
   add_trust(app, options.trust);
-  app.footer(
-      "Nothing is answered if a line has no answer, unless --skip-bad is given. Invalid UTF-8 is dropped; standard "
-      "error has its count.");
+  app.footer("Nothing is answered if a line has no answer, unless --skip-bad is given. Invalid UTF-8 is dropped.");
   if (!parse_command_line(app, argc, argv)) return false;
   check_usage(options);
   return true;
@@ -344,13 +350,25 @@ int predict_command(int argc, char** argv) {
     check_model_of_task(pretrained, options.task);
     const TaskPredictor predictor(pretrained, options.predictor);
     keep_large_blocks();
+    const bool ranks = options.task == Task::kRerank;
     const auto [texts, encoded] = encoded_texts(options, std::move(input), [&](const InputText& text) {
-      return predictor.encode(task_input(text, options.question, options.pair_field), options.answers);
+      return predictor.encode(ranks ? rerank_pair(text, options.query, options.pair_field)
+                                    : task_input(text, options.question, options.pair_field),
+                              options.answers);
     });
     const TaskDataConfig settings = text_settings(pretrained.model);
     const bool questions = predictor.kind() == TaskKind::kQuestionAnswering;
     say_cuts(encoded, fmt::format("{} tokens{}", settings.max_seq_length,
                                   questions ? fmt::format(", or {} in the question", settings.max_query_length) : ""));
+    if (ranks) {
+      std::vector<double> scores;
+      for_each_window(std::span(encoded), options.predictor.batch_size, [&](std::span<const EncodedInput> window) {
+        const std::vector<double> more = predictor.scores(window);
+        scores.insert(scores.end(), more.begin(), more.end());
+      });
+      write_lines(options, ranked(texts, encoded, scores));
+      return kOk;
+    }
     write_json(options, texts, std::span(encoded),
                [&](std::span<const EncodedInput> window) { return task_answers(predictor, window); });
     return kOk;

@@ -54,6 +54,11 @@ void check_model_of_task(const Pretrained& pretrained, Task wanted) {
   }
   const std::optional<TaskKind> kind = kind_of_task(task);
   const std::optional<Task> serves = kind ? task_of(*kind) : std::nullopt;
+  if (wanted == Task::kRerank && serves == Task::kTextClassification) {
+    const size_t outputs = std::max<size_t>(1, pretrained.model.labels.size());
+    if (outputs == 1) return;
+    throw DataError(fmt::format("{}: has {} labels; a reranker has one output", pretrained.name, outputs));
+  }
   if (serves == wanted) return;
   throw DataError(fmt::format(
       "{}: was fine-tuned on {}, {}", pretrained.name, task,
