@@ -52,14 +52,14 @@ HttpError too_large(const ConnectionLimits& limits) {
 }
 
 /// The answer to the current exception.
-ServerResponse exception_response() {
+ServerResponse exception_response(const HttpHandler& handler, const ServerRequest& request) {
   try {
     throw;
   } catch (const HttpError& error) {
-    return error_response(error);
+    return handler.refusal(request, error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bert: a request failed: %s\n", error.what());
-    return error_response(HttpError(500, "internal error; the server's standard error has the reason"));
+    return handler.refusal(request, HttpError(500, "internal error; the server's standard error has the reason"));
   }
 }
 
@@ -205,6 +205,7 @@ void Connection::take_head(size_t size) {
   request_.fetch_site = head_.fetch_site;
   request_.authorization = head_.authorization;
   request_.content_type = head_.content_type;
+  request_.json_bytes = head_.json_bytes;
   close_ = head_.close || is_extra_;
   const bool takes_body = head_.method != "GET" && head_.method != "HEAD";
   try {
@@ -215,7 +216,7 @@ void Connection::take_head(size_t size) {
     }
     if (head_.content_length > limits.max_body_bytes) throw too_large(limits);
   } catch (...) {
-    return send(exception_response());
+    return send(exception_response(owner_.handler(), request_));
   }
   if (!takes_body || parser_->is_done()) return ask();
   parser_->body_limit(static_cast<uint64_t>(limits.max_body_bytes));
@@ -236,10 +237,10 @@ void Connection::body_arrived(error_code error) {
   answer_deadline_.reset();  // 100 Continue was no answer
   if (!error) return parser_->is_done() ? ask() : read_body();
   close_ = true;
-  if (timed_out_) return send(error_response({408, "the body did not arrive in time"}));
+  if (timed_out_) return refuse({408, "the body did not arrive in time"});
   if (error == http::error::body_limit || error == http::error::buffer_overflow)
-    return send(error_response(too_large(owner_.limits())));
-  send(error_response({400, "the body is not as long as the request says, or its chunks are malformed"}));
+    return refuse(too_large(owner_.limits()));
+  refuse({400, "the body is not as long as the request says, or its chunks are malformed"});
 }
 
 void Connection::ask() {
@@ -250,14 +251,14 @@ void Connection::ask() {
     try {
       response = owner_.handler().answer(request_);
     } catch (...) {
-      response = exception_response();
+      response = exception_response(owner_.handler(), request_);
     }
     return [this, response = std::move(response)]() mutable { send(std::move(response)); };
   };
   try {
     run(task);
   } catch (const std::system_error&) {
-    send(error_response({503, "the server has no thread for this request", {{"Retry-After", "1"}}}));
+    refuse({503, "the server has no thread for this request", {{"Retry-After", "1"}}});
   }
 }
 
@@ -265,8 +266,10 @@ void Connection::ask() {
 void Connection::send_error(const HttpError& error) {
   request_.path.clear();
   head_.close = close_ = true;
-  send(error_response(error));
+  refuse(error);
 }
+
+void Connection::refuse(const HttpError& error) { send(owner_.handler().refusal(request_, error)); }
 
 void Connection::send(ServerResponse response) {
   wait_ = Wait::kServer;

@@ -69,6 +69,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void linger();
 
   void send_error(const HttpError& error);
+  void refuse(const HttpError& error);
   void limit(Clock::time_point until);
   void receive(Clock::time_point until, Completion then);
   void head_bytes(boost::beast::error_code error);

@@ -147,6 +147,7 @@ RequestHead parse_request_head(std::string_view text, RequestParser& parser) {
   head.content_type = single(request, http::field::content_type);
   head.origin = single(request, http::field::origin);
   head.fetch_site = view(request["Sec-Fetch-Site"]);
+  head.json_bytes = view(request["Inference-Header-Content-Length"]);
   head.close = head.http_1_0 || head.chunked || !parser.keep_alive();
   return head;
 }

@@ -16,6 +16,7 @@ struct RequestHead {
   std::string target;  // in origin form: /PATH?QUERY
   std::string host;    // with its port, if it has one
   std::string authorization, content_type, origin, fetch_site;
+  std::string json_bytes;  // Inference-Header-Content-Length
   bool http_1_0 = false;
   bool close = false;             // the connection ends with the answer
   bool chunked = false;           // the body has chunked coding, and its length is not known

@@ -14,7 +14,8 @@ namespace bert {
 
 using HttpField = std::pair<std::string, std::string>;  // name and value
 
-/// A refused request: the answer has this status, these fields, and {"error": what()} as its body.
+/// A refused request: the answer has this status, these fields, and {"error": what()} as its body, unless the handler
+/// says otherwise.
 struct HttpError : std::runtime_error {
   HttpError(int code, const std::string& reason, std::vector<HttpField> further = {})
       : std::runtime_error(reason), status(code), fields(std::move(further)) {}
@@ -26,6 +27,8 @@ struct ServerRequest {
   std::string method = {}, path = {};  // without the query
   // Values of fields, "" if absent.
   std::string host = {}, authorization = {}, content_type = {}, origin = {}, fetch_site = {};
+  /// Inference-Header-Content-Length of KServe's binary tensors: the bytes of JSON before them.
+  std::string json_bytes = {};
   std::string body = {};
 };
 
@@ -63,6 +66,11 @@ class HttpHandler {
   [[nodiscard]] virtual bool answers_when_full(const ServerRequest& /*request*/) const { return false; }
   /// Answers a request. An HttpError becomes its answer; any other exception becomes 500.
   virtual ServerResponse answer(const ServerRequest& request) = 0;
+  /// The answer to a request that is refused, with the body that its client understands. The path is "" if the head could
+  /// not be read.
+  [[nodiscard]] virtual ServerResponse refusal(const ServerRequest& /*request*/, const HttpError& error) const {
+    return error_response(error);
+  }
   /// Called after each answer, with the time since the first byte of the request. `path` is "" if the head could not
   /// be read.
   virtual void finished(const std::string& path, int status, double seconds) = 0;

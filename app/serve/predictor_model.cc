@@ -66,9 +66,17 @@ class FeaturesAnswer final : public Answer {
   Features features_;
 };
 
+std::span<const float> floats_of(const torch::Tensor& tensor) {
+  return {tensor.const_data_ptr<float>(), static_cast<size_t>(tensor.numel())};
+}
+
+/// The vector [D] of a text, or those of its tokens, [S, D].
 class EmbeddingAnswer final : public Answer {
  public:
-  EmbeddingAnswer(std::string text, torch::Tensor vector) : text_(std::move(text)), vector_(std::move(vector)) {}
+  EmbeddingAnswer(std::string text, const torch::Tensor& vector)
+      : text_(std::move(text)), vector_(vector.to(torch::kCPU, torch::kFloat).contiguous()) {}
+  [[nodiscard]] std::span<const float> numbers() const override { return floats_of(vector_); }
+  [[nodiscard]] int64_t vectors() const override { return vector_.dim() == 1 ? 1 : vector_.size(0); }
   [[nodiscard]] nlohmann::ordered_json as_predict() const override { return embedding_json(text_, vector_); }
   [[nodiscard]] nlohmann::ordered_json as_hugging_face() const override {  // [D]
     return std::move(embedding_json(text_, vector_).at("embedding"));
@@ -76,14 +84,16 @@ class EmbeddingAnswer final : public Answer {
 
  private:
   std::string text_;
-  torch::Tensor vector_;
+  const torch::Tensor vector_;
 };
 
 /// A part of LibTorch's threads for each thread, and the tokens of a text.
 class TokenizingModel : public Model {
  public:
-  explicit TokenizingModel(int64_t workers)
-      : threads_(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / workers))) {}
+  TokenizingModel(int64_t workers, ModelFacts facts)
+      : threads_(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / workers))), facts_(std::move(facts)) {}
+
+  [[nodiscard]] ModelFacts facts() const override { return facts_; }
 
   void enter_thread() const override { at::set_num_threads(threads_); }
 
@@ -120,12 +130,13 @@ class TokenizingModel : public Model {
 
  private:
   const int threads_;
+  const ModelFacts facts_;
 };
 
 class PredictorModel final : public TokenizingModel {
  public:
-  PredictorModel(Predictor predictor, Task task, int64_t workers)
-      : TokenizingModel(workers),
+  PredictorModel(Predictor predictor, Task task, int64_t workers, ModelFacts facts)
+      : TokenizingModel(workers, std::move(facts)),
         predictor_(std::move(predictor)),
         task_(task),
         size_(vector_size(predictor_.sentence_encoder(), predictor_.config().hidden_size)) {}
@@ -149,10 +160,11 @@ class PredictorModel final : public TokenizingModel {
                                                         const AnswerOptions& options) const override {
     constexpr int64_t kBytesOfFiller = 120;  // as JSON, without the sequence
     constexpr int64_t kBytesOfNumber = 22;   // as JSON
-    auto text = std::make_shared<TextOf<EncodedText>>(predictor_.encode(task_, input.text, options));
+    auto text = std::make_shared<TextOf<EncodedText>>(input.ids.empty() ? predictor_.encode(task_, input.text, options)
+                                                                        : predictor_.encode(task_, input.ids, options));
     text->tokens = std::ssize(text->encoded.ids);
     if (task_ == Task::kEmbedding) {
-      text->answer_bytes = size_ * kBytesOfNumber;
+      text->answer_bytes = size_ * kBytesOfNumber * (options.of_tokens ? text->tokens : 1);
       if (options.dimensions > size_)
         throw TextError(0, "dimensions: the model's vectors have " + std::to_string(size_));
       return text;
@@ -174,8 +186,7 @@ class PredictorModel final : public TokenizingModel {
         return;
       }
       if (task_ == Task::kEmbedding) {
-        for (torch::Tensor& vector : predictor_.sentence_embeddings(encoded))
-          answers.push_back(std::make_shared<EmbeddingAnswer>(encoded[answers.size()].text, std::move(vector)));
+        answers = embeddings(encoded);
         return;
       }
       for (Features& features : predictor_.features(encoded))
@@ -186,6 +197,25 @@ class PredictorModel final : public TokenizingModel {
 
  private:
   [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_.tokenizer(); }
+
+  /// The vectors of texts, or of their tokens where these are wanted.
+  [[nodiscard]] std::vector<std::shared_ptr<const Answer>> embeddings(const std::vector<EncodedText>& texts) const {
+    std::vector<std::shared_ptr<const Answer>> answers(texts.size());
+    for (const bool of_tokens : {false, true}) {
+      std::vector<size_t> places;
+      std::vector<EncodedText> wanted;
+      for (size_t i = 0; i < texts.size(); ++i) {
+        if (texts[i].options.of_tokens != of_tokens) continue;
+        places.push_back(i);
+        wanted.push_back(texts[i]);
+      }
+      const std::vector<torch::Tensor> vectors =
+          of_tokens ? predictor_.embed(wanted, {.pooling = Pooling::kNone}) : predictor_.sentence_embeddings(wanted);
+      for (size_t i = 0; i < places.size(); ++i)
+        answers[places[i]] = std::make_shared<EmbeddingAnswer>(wanted[i].text, vectors[i]);
+    }
+    return answers;
+  }
 
   const Predictor predictor_;
   const Task task_;
@@ -204,12 +234,31 @@ class TaskAnswer final : public Answer {
   nlohmann::ordered_json predict_, hugging_face_;
 };
 
+/// The relevance of a passage to a query.
+class ScoreAnswer final : public Answer {
+ public:
+  ScoreAnswer(TaskInput pair, double score) : pair_(std::move(pair)), score_(static_cast<float>(score)) {}
+  [[nodiscard]] nlohmann::ordered_json as_predict() const override {
+    return {{"text", pair_.text}, {"text_pair", pair_.second}, {"score", score_}};
+  }
+  [[nodiscard]] nlohmann::ordered_json as_hugging_face() const override {
+    return nlohmann::ordered_json::array({{{"label", "LABEL_0"}, {"score", score_}}});
+  }
+  [[nodiscard]] std::span<const float> numbers() const override { return {&score_, 1}; }
+
+ private:
+  const TaskInput pair_;
+  const float score_;
+};
+
 class FinetunedModel final : public TokenizingModel {
  public:
-  FinetunedModel(TaskPredictor predictor, int64_t workers)
-      : TokenizingModel(workers), predictor_(std::move(predictor)) {}
+  FinetunedModel(TaskPredictor predictor, bool reranks, int64_t workers, ModelFacts facts)
+      : TokenizingModel(workers, std::move(facts)), predictor_(std::move(predictor)), reranks_(reranks) {}
   [[nodiscard]] std::vector<std::string> parameters() const override {
     switch (form()) {
+      case InputForm::kPair:
+        return {"function_to_apply", "truncate"};
       case InputForm::kQuestionAndContext:
         return {"top_k", "max_answer_len", "handle_impossible_answer", "truncate"};
       case InputForm::kTextOrPair:
@@ -230,6 +279,7 @@ class FinetunedModel final : public TokenizingModel {
   [[nodiscard]] bool hugging_face_lists_one() const override { return classifies(); }
 
   [[nodiscard]] InputForm form() const override {
+    if (reranks_) return InputForm::kPair;
     if (predictor_.kind() == TaskKind::kQuestionAnswering) return InputForm::kQuestionAndContext;
     return predictor_.kind() == TaskKind::kTokenClassification ? InputForm::kText : InputForm::kTextOrPair;
   }
@@ -261,6 +311,11 @@ class FinetunedModel final : public TokenizingModel {
     const std::vector<EncodedInput> asked = encoded_of<EncodedInput>(texts);
     std::vector<std::shared_ptr<const Answer>> answers;
     with_errors_of_models([&] {
+      if (reranks_) {
+        for (const double score : predictor_.scores(asked))
+          answers.push_back(std::make_shared<ScoreAnswer>(asked[answers.size()].input, score));
+        return;
+      }
       predictor_.visit_answers(asked, [&](size_t i, const auto& found) {
         answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i], found), pipeline_json(asked[i], found)));
       });
@@ -270,19 +325,38 @@ class FinetunedModel final : public TokenizingModel {
 
  private:
   [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_.tokenizer(); }
-  [[nodiscard]] bool classifies() const { return form() == InputForm::kTextOrPair; }
+  [[nodiscard]] bool classifies() const { return form() == InputForm::kTextOrPair || form() == InputForm::kPair; }
 
   const TaskPredictor predictor_;
+  const bool reranks_;
 };
 
 }  // namespace
 
-std::unique_ptr<Model> make_predictor_model(Predictor predictor, Task task, int64_t workers) {
-  return std::make_unique<PredictorModel>(std::move(predictor), task, workers);
+ModelFacts facts_of(const ModelDescription& model, Task task, const PredictorOptions& options) {
+  ModelFacts facts;
+  facts.dtype = options.int8                        ? "int8"
+                : options.dtype == torch::kFloat    ? "float32"
+                : options.dtype == torch::kBFloat16 ? "bfloat16"
+                                                    : "float16";
+  facts.max_tokens = is_finetuned(task) ? text_settings(model).max_seq_length : most_tokens(model);
+  facts.labels = model.labels;
+  const LongTexts usual = is_finetuned(task) || task == Task::kEmbedding ? LongTexts::kTruncate : LongTexts::kRefuse;
+  facts.truncates = options.long_texts.value_or(usual) != LongTexts::kRefuse;
+  if (task != Task::kEmbedding) return facts;
+  const SentenceEncoder encoder = model.sentence.value_or(SentenceEncoder());
+  facts.dimensions = vector_size(encoder, model.config.hidden_size);
+  for (const SentencePooling pooling : encoder.pooling)
+    facts.pooling += (facts.pooling.empty() ? "" : "+") + std::string(name_of_value(pooling));
+  return facts;
 }
 
-std::unique_ptr<Model> make_task_model(TaskPredictor predictor, int64_t workers) {
-  return std::make_unique<FinetunedModel>(std::move(predictor), workers);
+std::unique_ptr<Model> make_predictor_model(Predictor predictor, Task task, int64_t workers, ModelFacts facts) {
+  return std::make_unique<PredictorModel>(std::move(predictor), task, workers, std::move(facts));
+}
+
+std::unique_ptr<Model> make_task_model(TaskPredictor predictor, Task task, int64_t workers, ModelFacts facts) {
+  return std::make_unique<FinetunedModel>(std::move(predictor), task == Task::kRerank, workers, std::move(facts));
 }
 
 }  // namespace bert

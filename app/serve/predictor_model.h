@@ -6,15 +6,18 @@
 
 #include "app/inference/predictor.h"
 #include "app/inference/task_predictor.h"
-#include "app/serve/model.h"
+#include "app/serve/queue/model.h"
 
 namespace bert {
 
+/// What Model::facts() gives. `task` is one of `bert serve`.
+ModelFacts facts_of(const ModelDescription& model, Task task, const PredictorOptions& options);
+
 /// The model of `task`. Each thread that enters it computes with an equal part of LibTorch's
 /// threads: `workers` threads will enter.
-std::unique_ptr<Model> make_predictor_model(Predictor predictor, Task task, int64_t workers);
+std::unique_ptr<Model> make_predictor_model(Predictor predictor, Task task, int64_t workers, ModelFacts facts);
 
-/// The same of a fine-tuned model: text-classification, token-classification or question-answering.
-std::unique_ptr<Model> make_task_model(TaskPredictor predictor, int64_t workers);
+/// The same of a fine-tuned model: text-classification, token-classification, question-answering or rerank.
+std::unique_ptr<Model> make_task_model(TaskPredictor predictor, Task task, int64_t workers, ModelFacts facts);
 
 }  // namespace bert

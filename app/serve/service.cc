@@ -1,45 +1,24 @@
 #include "app/serve/service.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
-#include "app/inference/encoded_text.h"
 #include "app/serve/embedded.h"
+#include "app/serve/protocols/kserve.h"
+#include "app/serve/protocols/openai.h"
+#include "app/serve/protocols/pipelines.h"
+#include "app/serve/protocols/rerank.h"
+#include "app/serve/protocols/text_embeddings.h"
 #include "app/system/crypto.h"
 
 namespace bert {
 namespace {
 
 using nlohmann::ordered_json;
-using Clock = Batcher::Clock;
-
-constexpr std::string_view kModels = "/models";
-
-/// A path, and the methods that it takes.
-struct Path {
-  std::string_view path;
-  bool post = false;   // takes POST; otherwise GET and HEAD
-  bool secret = true;  // needs the token
-};
-constexpr std::array<Path, 8> kPaths = {{{"/", false, false},
-                                         {"/health", false, false},
-                                         {"/ready", false, false},
-                                         {"/openapi.json", false, false},
-                                         {"/metrics"},
-                                         {kModels},
-                                         {"/predict", true},
-                                         {"/tokenize", true}}};
-constexpr Path kModelPath = {"/models/NAME", true};
-
-std::string text_of(const ordered_json& value) {
-  return value.dump(-1, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace);
-}
-
-ServerResponse json_response(const ordered_json& value) { return {.body = text_of(value)}; }
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -58,14 +37,27 @@ bool is_json(std::string_view content_type) {
   return lower(kind) == "application/json";
 }
 
-/// openapi.json with the inputs and the parameters that `model` takes.
-std::string openapi_of(const Model& model) {
+/// openapi.json with the paths of `task`, and the inputs and the parameters that `model` takes.
+std::string openapi_of(const Model& model, const std::string& task) {
   ordered_json document = ordered_json::parse(kOpenApi);
+  constexpr const char* kTasks = "x-tasks";  // of an operation; missing: all
+  ordered_json paths = ordered_json::object();
+  for (const auto& [path, operations] : document["paths"].items()) {
+    for (const auto& [method, operation] : operations.items()) {
+      const ordered_json tasks = operation.value(kTasks, ordered_json::array({task}));
+      if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) continue;
+      ordered_json kept = operation;
+      kept.erase(kTasks);
+      paths[path][method] = kept;
+    }
+  }
+  document["paths"] = paths;
   ordered_json& schemas = document["components"]["schemas"];
   ordered_json inputs = ordered_json::array();
   const auto add = [&](const char* name) { inputs.push_back({{"$ref", std::string("#/components/schemas/") + name}}); };
-  if (model.form() != InputForm::kQuestionAndContext) inputs.push_back({{"type", "string"}});
-  if (model.form() == InputForm::kTextOrPair) add("TextPair");
+  const bool pair = model.form() == InputForm::kPair;
+  if (model.form() != InputForm::kQuestionAndContext && !pair) inputs.push_back({{"type", "string"}});
+  if (model.form() == InputForm::kTextOrPair || pair) add("TextPair");
   if (model.form() == InputForm::kQuestionAndContext) add("QuestionAndContext");
   schemas["Input"]["oneOf"] = inputs;
   const std::vector<std::string> known = model.parameters();
@@ -77,61 +69,127 @@ std::string openapi_of(const Model& model) {
     beside_inputs[name] = schema;
   }
   schemas["Parameters"]["properties"] = parameters;
-  return text_of(document);
+  return json_text(document);
 }
 
-/// The answers as a list of JSON, one part each.
-std::function<std::string()> list_in_parts(std::vector<std::shared_ptr<const Answer>> answers, bool hugging_face) {
-  return [answers = std::move(answers), hugging_face, next = size_t{0}]() mutable -> std::string {
-    if (next > answers.size()) return "";
-    if (next == answers.size()) {
-      ++next;
-      return "]";
-    }
-    const std::shared_ptr<const Answer> answer = std::move(answers[next]);
-    const std::string mark = next++ == 0 ? "[" : ",";
-    return mark + text_of(hugging_face ? answer->as_hugging_face() : answer->as_predict());
-  };
-}
+/// The form of the answers to requests that are refused.
+using RefusalForm = ServerResponse (*)(const HttpError& error);
 
 }  // namespace
 
+struct Service::Route {
+  std::string_view path;  // NAME stands for the name of a model
+  bool post = false;      // takes POST; otherwise GET and HEAD
+  bool secret = true;     // needs the token
+  bool any_type = false;  // the body need not be sent as JSON
+  std::function<ServerResponse(const Service& service, const Call& call)> answer;
+  RefusalForm refusal = error_response;
+};
+
+/// All paths. Of two that fit a request, the first counts.
+const std::vector<Service::Route>& Service::routes() {
+  using Protocol = ServerResponse (*)(const Call& call);
+  const auto of = [](Protocol protocol) {
+    return [protocol](const Service&, const Call& call) { return protocol(call); };
+  };
+  const auto open = [](std::string_view path, auto answer) {
+    return Route{.path = path, .secret = false, .answer = answer};
+  };
+  const auto get = [&](std::string_view path, Protocol protocol, RefusalForm refusal) {
+    return Route{.path = path, .answer = of(protocol), .refusal = refusal};
+  };
+  const auto post = [&](std::string_view path, Protocol protocol, RefusalForm refusal) {
+    return Route{.path = path, .post = true, .answer = of(protocol), .refusal = refusal};
+  };
+  static const std::vector<Route> kRoutes = {
+      open("/", &Service::page),
+      open("/health", &Service::health),
+      open("/ready", &Service::ready),
+      open("/openapi.json", &Service::openapi),
+      {.path = "/metrics", .answer = &Service::metrics},
+      {.path = "/models", .answer = &Service::models},
+      post("/predict", own_answers, error_response),
+      post("/tokenize", tokens_of_texts, error_response),
+      post("/models/NAME", hugging_face_answers, error_response),
+
+      post("/", embed_root, embed_refusal),
+      post("/embed", embed_texts, embed_refusal),
+      post("/embed_all", embed_tokens, embed_refusal),
+      post("/similarity", similar_sentences, embed_refusal),
+      post("/rerank", rank_texts, embed_refusal),
+      get("/info", served_info, embed_refusal),
+
+      post("/v1/embeddings", openai_embeddings, openai_refusal),
+      get("/v1/models", openai_models, openai_refusal),
+      get("/v1/models/NAME", openai_model, openai_refusal),
+
+      post("/v1/rerank", cohere_rerank, cohere_refusal),
+      post("/v2/rerank", cohere_rerank, cohere_refusal),
+
+      get("/v2", kserve_server, kserve_refusal),
+      open("/v2/health/live", of(kserve_live)),
+      open("/v2/health/ready", of(kserve_ready)),
+      {.path = "/v2/models/NAME/infer",
+       .post = true,
+       .any_type = true,
+       .answer = of(kserve_infer),
+       .refusal = kserve_refusal},
+      get("/v2/models/NAME/ready", kserve_model_ready, kserve_refusal),
+      get("/v2/models/NAME", kserve_model, kserve_refusal),
+  };
+  return kRoutes;
+}
+
+const Service::Route* Service::route_of(const std::string& path, std::string& name) {
+  constexpr std::string_view kName = "NAME";
+  for (const Route& route : routes()) {
+    const size_t at = route.path.find(kName);
+    if (at == std::string_view::npos) {
+      if (route.path == path) return &route;
+      continue;
+    }
+    const std::string_view begin = route.path.substr(0, at), end = route.path.substr(at + kName.size());
+    if (path.size() < begin.size() + end.size() || !path.starts_with(begin) || !path.ends_with(end)) continue;
+    name = path.substr(begin.size(), path.size() - begin.size() - end.size());
+    return &route;
+  }
+  return nullptr;
+}
+
+const Service::Route* Service::route_of(const ServerRequest& request, std::string& name) {
+  const Route* first = route_of(request.path, name);
+  if (first == nullptr) return nullptr;
+  const bool post = request.method == "POST";
+  for (const Route& route : routes())
+    if (route.path == first->path && route.post == post) return &route;
+  return first;
+}
+
 Service::Service(ServiceOptions options, const ConnectionCounts& connections)
-    : options_(std::move(options)), connections_(connections), openapi_(kOpenApi) {}
+    : options_(std::move(options)), connections_(connections), openapi_(kOpenApi) {
+  models_.push_back(std::make_unique<ServedModel>(
+      options_.name, options_.task, options_,
+      [this](const BatchDone& done) { metrics_.batch(done.texts, done.tokens, done.seconds); }));
+}
 
 Service::~Service() { end(); }
 
 void Service::set_model(std::unique_ptr<Model> model) {
-  const std::lock_guard lock(mutex_);
-  model_ = std::move(model);
-  openapi_ = openapi_of(*model_);
-  batcher_ = std::make_unique<Batcher>(*model_, options_.batch, options_.workers, [this](const BatchDone& done) {
-    metrics_.batch(done.texts, done.tokens, done.seconds);
-  });
-  changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    openapi_ = openapi_of(*model, options_.task);
+  }
+  models_.front()->set(std::move(model));
 }
 
-std::string Service::model_lost() const {
-  const std::lock_guard lock(mutex_);
-  return batcher_ == nullptr ? "" : batcher_->model_lost();
-}
+std::string Service::model_lost() const { return models_.front()->lost(); }
 
 void Service::end() {
-  const std::lock_guard lock(mutex_);
-  ended_ = true;
-  if (batcher_ != nullptr) batcher_->end();
-  changed_.notify_all();
-}
-
-Batcher& Service::wait_for_model(Clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [this] { return ended_ || batcher_ != nullptr; });
-  if (batcher_ == nullptr) throw HttpError(503, "the model is being loaded", {{"Retry-After", "1"}});
-  return *batcher_;
+  for (const auto& model : models_) model->end();
 }
 
 bool Service::answers_when_full(const ServerRequest& request) const {
-  return request.path == "/health" || request.path == "/ready";
+  return request.path == "/health" || request.path == "/ready" || request.path.starts_with("/v2/health/");
 }
 
 /// Refuses what a page of another site makes a browser send: a name that its site lets lead to this server (DNS
@@ -155,63 +213,87 @@ void Service::check_site(const ServerRequest& request) const {
 
 void Service::check(const ServerRequest& request) {
   check_site(request);
-  const bool of_models = request.path.starts_with(std::string(kModels) + "/");
-  const auto* known = std::find_if(kPaths.begin(), kPaths.end(), [&](const Path& p) { return p.path == request.path; });
-  const Path path = of_models ? kModelPath : known == kPaths.end() ? Path{} : *known;
-  if (path.path.empty()) throw HttpError(404, "no such path; GET /openapi.json lists those of this server");
-  const bool fits = path.post ? request.method == "POST" : request.method == "GET" || request.method == "HEAD";
+  std::string name;
+  const Route* route = route_of(request, name);
+  if (route == nullptr) throw HttpError(404, "no such path; GET /openapi.json lists those of this server");
+  const bool fits = route->post ? request.method == "POST" : request.method == "GET" || request.method == "HEAD";
   if (!fits) {
-    const std::string allowed = path.post ? "POST" : "GET, HEAD";
+    std::string allowed;
+    for (const Route& each : routes()) {
+      if (each.path == route->path)
+        allowed += (allowed.empty() ? "" : ", ") + std::string(each.post ? "POST" : "GET, HEAD");
+    }
     throw HttpError(405, request.path + " takes " + allowed, {{"Allow", allowed}});
   }
   // Hashes are compared, so that the time does not tell the length of the token either.
   constexpr std::string_view kBearer = "bearer ";
   const bool bears = lower(request.authorization.substr(0, kBearer.size())) == kBearer;
   const std::string given = bears ? request.authorization.substr(kBearer.size()) : "";
-  if (path.secret && !options_.token.empty() && !equal_secrets(sha256(given), sha256(options_.token)))
+  if (route->secret && !options_.token.empty() && !equal_secrets(sha256(given), sha256(options_.token)))
     throw HttpError(401, "this server wants the field Authorization: Bearer TOKEN", {{"WWW-Authenticate", "Bearer"}});
-  if (of_models && request.path.substr(kModels.size() + 1) != options_.name)
-    throw HttpError(404, "no such model; this server has /models/" + options_.name);
-  if (path.post && !is_json(request.content_type))
+  if (const size_t place = route->path.find("NAME"); place != std::string_view::npos) {
+    const bool known =
+        std::any_of(models_.begin(), models_.end(), [&](const auto& model) { return model->name() == name; });
+    const std::string begin(route->path.substr(0, place)), end(route->path.substr(place + 4));
+    if (!known) throw HttpError(404, "no such model; this server has " + begin + models_.front()->name() + end);
+  }
+  if (route->post && !route->any_type && !is_json(request.content_type))
     throw HttpError(415, "the body is JSON: send it with Content-Type: application/json");
 }
 
 ServerResponse Service::answer(const ServerRequest& request) {
-  if (request.path == "/health") return json_response({{"status", "ok"}});
-  if (request.path == "/ready") return ready();
-  if (request.path == "/metrics") return metrics();
-  if (request.path == kModels)
-    return json_response(ordered_json::array({{{"name", options_.name}, {"task", options_.task}}}));
-  if (request.path == "/openapi.json") return openapi();
-  if (request.path == "/") {
-    // The page has its style and its script inside, and talks to this server alone.
-    return {
-        .content_type = "text/html; charset=utf-8",
-        .body = std::string(kPage),
-        .fields = {{"Content-Security-Policy",
-                    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
-                    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}}};
-  }
-  return request.path == "/tokenize" ? tokens(request) : predict(request, request.path != "/predict");
+  std::string name;
+  const Route* route = route_of(request, name);
+  return route->answer(*this, {.request = request,
+                               .name = name,
+                               .models = models_,
+                               .options = options_,
+                               .deadline = ServedModel::Clock::now() +
+                                           std::chrono::duration_cast<ServedModel::Clock::duration>(options_.request)});
 }
 
-ServerResponse Service::openapi() const {
+ServerResponse Service::refusal(const ServerRequest& request, const HttpError& error) const {
+  std::string name;
+  const Route* route = route_of(request, name);
+  return route == nullptr ? error_response(error) : route->refusal(error);
+}
+
+ServerResponse Service::health(const Call& /*call*/) const { return json_response({{"status", "ok"}}); }
+
+ServerResponse Service::models(const Call& /*call*/) const {
+  ordered_json list = ordered_json::array();
+  for (const auto& model : models_) list.push_back({{"name", model->name()}, {"task", model->task()}});
+  return json_response(list);
+}
+
+/// The page has its style and its script inside, and talks to this server alone.
+ServerResponse Service::page(const Call& /*call*/) const {
+  return {.content_type = "text/html; charset=utf-8",
+          .body = std::string(kPage),
+          .fields = {{"Content-Security-Policy",
+                      "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+                      "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}}};
+}
+
+ServerResponse Service::openapi(const Call& /*call*/) const {
   const std::lock_guard lock(mutex_);
   return {.body = openapi_};
 }
 
-ServerResponse Service::ready() const {
-  const std::lock_guard lock(mutex_);
+ServerResponse Service::ready(const Call& call) const {
   if (draining_) throw HttpError(503, "the server is ending");
-  if (batcher_ == nullptr) throw HttpError(503, "the model is being loaded");
+  kserve_ready(call);
   return json_response({{"status", "ready"}});
 }
 
-ServerResponse Service::metrics() const {
-  const std::lock_guard lock(mutex_);
-  const auto texts = batcher_ == nullptr ? 0 : batcher_->queued_texts();
-  const auto tokens = batcher_ == nullptr ? 0 : batcher_->queued_tokens();
-  const bool is_ready = batcher_ != nullptr && !draining_;
+ServerResponse Service::metrics(const Call& /*call*/) const {
+  int64_t texts = 0, tokens = 0;
+  bool is_ready = !draining_;
+  for (const auto& model : models_) {
+    texts += model->queued_texts();
+    tokens += model->queued_tokens();
+    is_ready = is_ready && model->is_loaded();
+  }
   const std::vector<MetricValue> values = {
       {"bert_queue_texts", "Texts that wait for a batch.", "gauge", texts},
       {"bert_queue_tokens", "Tokens that wait for a batch.", "gauge", tokens},
@@ -222,62 +304,13 @@ ServerResponse Service::metrics() const {
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(values)};
 }
 
-ServerResponse Service::tokens(const ServerRequest& request) {
-  wait_for_model(Clock::now() + std::chrono::duration_cast<Clock::duration>(options_.request));
-  const PredictRequest parsed = parse_predict_request(request.body, {.max_texts = options_.max_texts});
-  ordered_json list = ordered_json::array();
-  for (const ModelInput& input : parsed.inputs) {
-    const TextTokens tokens = model_->tokenize(input);
-    list.push_back(
-        {{"text", input.text}, {"tokens", tokens.tokens}, {"ids", tokens.ids}, {"truncated", tokens.truncated}});
-  }
-  return json_response(parsed.list ? list : list[0]);
-}
-
-/// The texts with their tokens. Throws HttpError if one has no answer, or if they are too many.
-ModelTexts Service::encoded(const PredictRequest& request) const {
-  ModelTexts texts;
-  int64_t tokens = 0, answer_bytes = 0;
-  const auto refuse = [](const std::string& what, int64_t most) {
-    throw HttpError(413, what + " more than " + std::to_string(most) + ", the most for a request; send fewer texts");
-  };
-  for (size_t i = 0; i < request.inputs.size(); ++i) {
-    try {
-      texts.push_back(model_->encode(request.inputs[i], request.options));
-    } catch (const TextError& error) {
-      throw HttpError(422, (request.list ? "inputs[" + std::to_string(i) + "]: " : "inputs: ") + error.reason);
-    }
-    tokens += texts.back()->tokens;
-    answer_bytes += texts.back()->answer_bytes;
-    if (tokens > options_.max_tokens) refuse("the tokens of the texts are", options_.max_tokens);
-    if (answer_bytes > options_.max_answer_bytes) refuse("the bytes of the answer are", options_.max_answer_bytes);
-  }
-  return texts;
-}
-
-ServerResponse Service::predict(const ServerRequest& request, bool hugging_face) {
-  const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(options_.request);
-  Batcher& batcher = wait_for_model(deadline);
-  const PredictRequest parsed = parse_predict_request(
-      request.body, {.max_texts = options_.max_texts,
-                     .form = model_->form(),
-                     .parameters = model_->parameters(),
-                     .defaults = hugging_face ? model_->hugging_face_defaults() : model_->defaults(),
-                     .find_token = [this](const std::string& token) { return model_->find_token(token); },
-                     .hugging_face = hugging_face});
-  std::vector<std::shared_ptr<const Answer>> answers = batcher.ask(encoded(parsed), deadline);
-  if (!parsed.list) {
-    ordered_json answer = hugging_face ? answers[0]->as_hugging_face() : answers[0]->as_predict();
-    return json_response(hugging_face && model_->hugging_face_lists_one() ? ordered_json::array({std::move(answer)})
-                                                                          : std::move(answer));
-  }
-  return {.next_part = list_in_parts(std::move(answers), hugging_face)};
-}
-
 void Service::finished(const std::string& path, int status, double seconds) {
-  const bool known = std::any_of(kPaths.begin(), kPaths.end(), [&](const Path& p) { return p.path == path; });
-  const bool model = path == std::string(kModels) + "/" + options_.name;
-  metrics_.request(known ? path : model ? std::string(kModelPath.path) : "other", status, seconds);
+  std::string name;
+  const Route* route = route_of(path, name);
+  const bool known =
+      route != nullptr && (name.empty() || std::any_of(models_.begin(), models_.end(),
+                                                       [&](const auto& model) { return model->name() == name; }));
+  metrics_.request(known ? std::string(route->path) : "other", status, seconds);
 }
 
 }  // namespace bert

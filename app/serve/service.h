@@ -2,34 +2,18 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "app/http/types.h"
-#include "app/serve/batcher.h"
 #include "app/serve/metrics.h"
-#include "app/serve/model.h"
-#include "app/serve/predict_request.h"
+#include "app/serve/protocols/protocol.h"
+#include "app/serve/queue/model.h"
+#include "app/serve/queue/served_model.h"
 
 namespace bert {
-
-struct ServiceOptions {
-  std::string name = {};                // of the model: its answers are at /models/NAME too
-  std::string task = {};                // that of `bert predict`
-  std::string token = {};               // Bearer token that questions need; "" for none
-  std::vector<std::string> hosts = {};  // names of the server, without ports, that requests may have; none: any
-  BatchLimits batch = {};
-  int64_t workers = 1;
-  int64_t max_texts = 1024;                      // of a request
-  int64_t max_tokens = int64_t{1} << 15;         // of a request
-  int64_t max_answer_bytes = int64_t{64} << 20;  // of a request, about
-  std::chrono::duration<double> request{30};     // longest time from the body's end to the answer's begin
-};
 
 /// Answers questions with a model, which may come later: questions wait for it.
 class Service final : public HttpHandler {
@@ -50,28 +34,32 @@ class Service final : public HttpHandler {
   void check(const ServerRequest& request) override;
   [[nodiscard]] bool answers_when_full(const ServerRequest& request) const override;
   ServerResponse answer(const ServerRequest& request) override;
+  [[nodiscard]] ServerResponse refusal(const ServerRequest& request, const HttpError& error) const override;
   void finished(const std::string& path, int status, double seconds) override;
 
  private:
+  struct Route;
+  static const std::vector<Route>& routes();
+  /// The first route of a path; nullptr if there is none. Sets `name` to NAME of the path.
+  static const Route* route_of(const std::string& path, std::string& name);
+  /// The same with the method of the request.
+  static const Route* route_of(const ServerRequest& request, std::string& name);
+
   void check_site(const ServerRequest& request) const;
-  [[nodiscard]] ServerResponse predict(const ServerRequest& request, bool hugging_face);
-  [[nodiscard]] ServerResponse tokens(const ServerRequest& request);
-  [[nodiscard]] ServerResponse ready() const;
-  [[nodiscard]] ServerResponse metrics() const;
-  [[nodiscard]] ServerResponse openapi() const;
-  Batcher& wait_for_model(Batcher::Clock::time_point deadline);
-  [[nodiscard]] ModelTexts encoded(const PredictRequest& request) const;
+  [[nodiscard]] ServerResponse page(const Call& call) const;
+  [[nodiscard]] ServerResponse health(const Call& call) const;
+  [[nodiscard]] ServerResponse ready(const Call& call) const;
+  [[nodiscard]] ServerResponse metrics(const Call& call) const;
+  [[nodiscard]] ServerResponse models(const Call& call) const;
+  [[nodiscard]] ServerResponse openapi(const Call& call) const;
 
   const ServiceOptions options_;
   const ConnectionCounts& connections_;
   ServerMetrics metrics_;
   std::atomic<bool> draining_{false};
-  mutable std::mutex mutex_;  // of the members below, until they are set
-  std::condition_variable changed_;
-  bool ended_ = false;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<Batcher> batcher_;
-  std::string openapi_;  // the document, in time that of the model
+  std::vector<std::unique_ptr<ServedModel>> models_;
+  mutable std::mutex mutex_;  // of openapi_
+  std::string openapi_;       // the document, in time that of the model
 };
 
 }  // namespace bert

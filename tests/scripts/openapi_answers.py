@@ -6,6 +6,7 @@ describe: another status, another type of content, another form.
 """
 import http.client
 import json
+import re
 import sys
 
 try:
@@ -16,7 +17,8 @@ except ImportError:
 
 port, task = int(sys.argv[1]), sys.argv[2]
 texts = {"fill-mask": "the [MASK] sat.", "features": "the cat", "embedding": "the cat", "question-answering": {"question": "20 21", "context": "5 6 7 8 9 10"}}
-text = texts.get(task, "5 6 20")
+pair = {"text": "5 6", "text_pair": "20 21"}
+text = pair if task == "rerank" else texts.get(task, "5 6 20")
 JSON = {"Content-Type": "application/json"}
 
 
@@ -33,7 +35,7 @@ wrong, asked = [], 0
 
 def schema_of(path, method, status):
     """The schema of an answer by type of content; None if the document does not have it."""
-    name = "/models/{name}" if path.startswith("/models/") else path
+    name = re.sub("(?<=models/)[^/]+", "{name}", path)
     answers = document["paths"].get(name, {}).get(method.lower(), {}).get("responses", {})
     answer = answers.get(str(status))
     if answer and "$ref" in answer:
@@ -55,6 +57,8 @@ def check(method, path, body=None, headers=None, want=None):
     schema = schemas.get(kind.split(";")[0])
     if schema is None:
         return wrong.append(f"{what} has type {kind}, the document {list(schemas)}")
+    if kind == "application/octet-stream":
+        return None
     if not kind.startswith("application/json"):
         return None
     whole = {**schema["schema"], "components": document["components"]}
@@ -71,6 +75,7 @@ parameters += {"fill-mask": [{"top_k": 3}, {"targets": ["the", "cat"]}], "featur
                "embedding": [{"normalize": True}, {"dimensions": 3}, {"normalize": False, "dimensions": 4}],
                "text-classification": [{"top_k": 3}, {"function_to_apply": "sigmoid"}, {"function_to_apply": "none", "top_k": 2}],
                "token-classification": [{"aggregation_strategy": s} for s in ("none", "simple", "first", "average", "max")] + [{"ignore_labels": []}],
+               "rerank": [{"function_to_apply": "none"}],
                "question-answering": [{"top_k": 3}, {"max_answer_len": 2}, {"handle_impossible_answer": True}]}[task]
 for path in ("/predict", model):
     for one in parameters:
@@ -90,6 +95,33 @@ if task == "fill-mask":
 if task == "text-classification":
     check("POST", "/predict", {"inputs": {"text": "5", "text_pair": "6"}}, want=200)
 check("POST", "/models/other", {"inputs": text}, want=404)
+for path in ("/info", "/v1/models", "/v1" + model, "/v2", "/v2/health/live", "/v2/health/ready", "/v2" + model, "/v2" + model + "/ready"):
+    check("GET", path, want=200)
+check("GET", "/v1/models/other", want=404)
+check("GET", "/v2/models/other", want=404)
+if task in ("embedding", "rerank"):
+    own = ({"/": {"inputs": "the cat"}, "/embed": {"inputs": ["the cat", "the"]}, "/embed_all": {"inputs": ["the cat", "the"]},
+            "/similarity": {"inputs": {"source_sentence": "the", "sentences": ["the cat", "the"]}}, "/v1/embeddings": {"input": ["the cat", [5, 6]]}}
+           if task == "embedding" else
+           {"/": {"query": "5 6", "texts": ["5", "6"]}, "/rerank": {"query": "5 6", "texts": ["5", "6"], "return_text": True},
+            "/v1/rerank": {"query": "5 6", "documents": ["5", {"text": "6"}], "return_documents": True}, "/v2/rerank": {"query": "5 6", "documents": ["5"]}})
+    for path, body in own.items():
+        check("POST", path, body, want=200)
+        openai, cohere = path.startswith("/v1/emb"), path.endswith("/rerank") and path != "/rerank"
+        for bad, status in (("{", 400), ({}, 422), ([], 422), ({**body, "nothing": 1}, 422)):
+            check("POST", path, bad, want=400 if openai or cohere else status)
+        key = next(key for key in ("inputs", "input", "texts", "documents") if key in body)
+        if path != "/similarity":
+            check("POST", path, {**body, key: ["5"] * 2000}, want=413)
+        check("POST", path, body, {"Content-Type": "text/plain"}, want=415)
+    if task == "embedding":
+        check("POST", "/v1/embeddings", {"input": "the cat", "encoding_format": "base64"}, want=200)
+        check("POST", "/v1/embeddings", {"input": "the cat", "model": "other"}, want=404)
+tensors = [{"name": name, "shape": [2], "datatype": "BYTES", "data": [value] * 2} for name, value in
+           ([("query", "5 6"), ("text", "20")] if task == "rerank" else list(text.items()) if isinstance(text, dict) else [("text", text)])]
+check("POST", "/v2" + model + "/infer", {"inputs": tensors}, want=200)
+check("POST", "/v2" + model + "/infer", {"inputs": tensors, "parameters": {"binary_data_output": True}}, want=200)
+check("POST", "/v2" + model + "/infer", {"inputs": []}, want=400)
 for inputs in ("the cat", ["the", "cat"]):
     check("POST", "/tokenize", {"inputs": inputs}, want=200)
 check("POST", "/tokenize", {"inputs": 3}, want=422)

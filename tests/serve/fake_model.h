@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "app/inference/encoded_text.h"
-#include "app/serve/model.h"
+#include "app/serve/queue/model.h"
 
 namespace bert::testing {
 

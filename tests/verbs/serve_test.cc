@@ -154,6 +154,7 @@ TEST_CASE("Every answer of bert serve has the form that its openapi.json says", 
     REQUIRE(finetune(config, false) == kOk);
     models.emplace_back(task, config.run_directory);
   }
+  models.emplace_back("rerank", directory.path("text-regression"));  // one output
   for (const auto& [task, checkpoint] : models) {
     CAPTURE(task, checkpoint);
     ServeProcess server(directory, {"--checkpoint", checkpoint, "--task", task, "--port", "0", "--name", "small"});

@@ -188,19 +188,22 @@ std::unique_ptr<Model> load_model(const ServeOptions& options) {
     throw UsageError("--long windows is an option of --task embedding");
   Pretrained pretrained =
       load_pretrained({options.checkpoint, options.trust, options.task}, options.weights, say_in("bert serve"));
-  if (!is_finetuned(options.task))
-    return make_predictor_model(Predictor(pretrained, options.predictor), options.task, service.workers);
+  ModelFacts facts = facts_of(pretrained.model, options.task, options.predictor);
+  if (!is_finetuned(options.task)) {
+    return make_predictor_model(Predictor(pretrained, options.predictor), options.task, service.workers,
+                                std::move(facts));
+  }
   check_model_of_task(pretrained, options.task);
   if (options.no_answers) pretrained.model.task = "squad-v2";  // whose contexts may have no answer
-  return make_task_model(TaskPredictor(pretrained, options.predictor), service.workers);
+  return make_task_model(TaskPredictor(pretrained, options.predictor), options.task, service.workers, std::move(facts));
 }
 
 }  // namespace
 
 int serve_command(int argc, char** argv) {
   CLI::App app(
-      "Answers over HTTP: POST /predict, GET / with a page to try the model, GET /openapi.json, /metrics, /health, "
-      "/ready.\nSIGTERM ends it after the last answer.\n"
+      "Answers over HTTP: POST /predict, /v1/embeddings, /embed, /rerank, /v2/models/NAME/infer and others, which GET "
+      "/openapi.json lists; GET / is a page to try the model.\nSIGTERM ends it after the last answer.\n"
       "Example: bert serve --checkpoint runs/phase2 --task fill-mask --port 8080",
       "bert serve");
   ServeOptions options;

@@ -1,4 +1,4 @@
-#include "app/serve/predict_request.h"
+#include "app/serve/protocols/predict_request.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,6 +8,7 @@
 
 #include "app/http/types.h"
 #include "app/parse/bounded_json.h"
+#include "app/serve/protocols/json_body.h"
 #include "data/config.h"
 #include "data/io/error.h"
 
@@ -16,30 +17,7 @@ namespace {
 
 using nlohmann::json;
 constexpr int64_t kMaxTopK = 1000;           // that of bert predict
-constexpr int64_t kMaxDimensions = 1 << 20;  // that of bert predict
 constexpr int64_t kMaxAnswerTokens = 65535;  // that of data.max_answer_length
-
-json parse(const std::string& body) {
-  try {
-    return parse_bounded_json(body, "body");
-  } catch (const DataError& error) {
-    throw HttpError(400, error.what());
-  }
-}
-
-bool has(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-/// Throws if `object` has a key that is not in `known`.
-void check_keys(const json& object, const std::string& name, const std::vector<std::string>& known) {
-  if (!object.is_object()) throw HttpError(422, name + ": want an object, got " + object.type_name());
-  for (const auto& [key, value] : object.items()) {
-    if (has(known, key)) continue;
-    throw HttpError(422, fmt::format("{}: unknown key \"{}\"{}{}", name, key,
-                                     known.empty() ? "" : "; known: ", fmt::join(known, ", ")));
-  }
-}
 
 /// The parameters of Hugging Face's pipelines and servers that no model here has.
 const std::vector<std::string> kForeignParameters = {
@@ -53,27 +31,6 @@ Enum value_of(const json& value, const std::string& name) {
   if (found) return *found;
   throw HttpError(422,
                   fmt::format("{}: want one of {}, got {}", name, fmt::join(names_of(Enum()), ", "), as_text(value)));
-}
-
-int64_t integer_of(const json& value, const std::string& name, int64_t most) {
-  const bool fits = value.is_number_integer() && value >= 1 && value <= most;
-  if (!fits) throw HttpError(422, fmt::format("{}: want an integer from 1 to {}", name, most));
-  return value.get<int64_t>();
-}
-
-bool boolean_of(const json& value, const std::string& name) {
-  if (!value.is_boolean()) throw HttpError(422, fmt::format("{}: want true or false, got {}", name, as_text(value)));
-  return value.get<bool>();
-}
-
-/// A list of texts; a text alone is a list of one.
-std::vector<std::string> texts_of(const json& value, const std::string& name) {
-  std::vector<std::string> texts;
-  for (const json& text : value.is_array() ? value : json::array({value})) {
-    if (!text.is_string()) throw HttpError(422, fmt::format("{}: want texts, got {}", name, as_text(text)));
-    texts.push_back(text.get<std::string>());
-  }
-  return texts;
 }
 
 void read_parameter(const std::string& key, const json& value, const PredictRequestRules& rules,
@@ -109,30 +66,14 @@ void read_parameter(const std::string& key, const json& value, const PredictRequ
   }
 }
 
-/// Reads the members of `object` that are parameters. null stands for the default, as Hugging Face's clients send it.
-void read_parameters(const json& object, const PredictRequestRules& rules, AnswerOptions& options) {
-  if (!object.is_object()) throw HttpError(422, std::string("parameters: want an object, got ") + object.type_name());
-  for (const auto& [key, value] : object.items()) {
-    if (has(rules.parameters, key)) {
-      if (!value.is_null()) read_parameter(key, value, rules, options);
-      continue;
-    }
-    const std::string supported =
-        rules.parameters.empty() ? "" : fmt::format("; known: {}", fmt::join(rules.parameters, ", "));
-    if (value.is_null() && has(kForeignParameters, key)) continue;
-    throw HttpError(422, has(kForeignParameters, key)
-                             ? fmt::format("parameters: \"{}\" of Hugging Face's API is not supported for this task{}",
-                                           key, supported)
-                             : fmt::format("parameters: unknown key \"{}\"{}", key, supported));
-  }
-}
-
 const char* words_of(InputForm form) {
   switch (form) {
     case InputForm::kText:
       break;
     case InputForm::kTextOrPair:
       return "a text or {\"text\", \"text_pair\"}";
+    case InputForm::kPair:
+      return "{\"text\", \"text_pair\"}, a query and a passage";
     case InputForm::kQuestionAndContext:
       return "{\"question\", \"context\"}";
   }
@@ -140,10 +81,11 @@ const char* words_of(InputForm form) {
 }
 
 ModelInput input_of(const json& value, const std::string& name, InputForm form) {
-  if (value.is_string() && form != InputForm::kQuestionAndContext) return {.text = value.get<std::string>()};
+  if (value.is_string() && form != InputForm::kQuestionAndContext && form != InputForm::kPair)
+    return {.text = value.get<std::string>()};
   if (!value.is_object() || form == InputForm::kText)
     throw HttpError(422, name + ": want " + words_of(form) + ", got " + value.type_name());
-  const bool pair = form == InputForm::kTextOrPair;
+  const bool pair = form != InputForm::kQuestionAndContext;
   const char *first = pair ? "text" : "context", *second = pair ? "text_pair" : "question";
   check_keys(value, name, {first, second});
   const auto member = [&](const char* key) {
@@ -157,15 +99,32 @@ ModelInput input_of(const json& value, const std::string& name, InputForm form) 
 
 }  // namespace
 
+void read_parameters(const json& object, const PredictRequestRules& rules, AnswerOptions& options) {
+  if (!object.is_object()) throw HttpError(422, std::string("parameters: want an object, got ") + object.type_name());
+  for (const auto& [key, value] : object.items()) {
+    if (lists(rules.parameters, key)) {
+      if (!value.is_null()) read_parameter(key, value, rules, options);
+      continue;
+    }
+    const std::string supported =
+        rules.parameters.empty() ? "" : fmt::format("; known: {}", fmt::join(rules.parameters, ", "));
+    if (value.is_null() && lists(kForeignParameters, key)) continue;
+    throw HttpError(422, lists(kForeignParameters, key)
+                             ? fmt::format("parameters: \"{}\" of Hugging Face's API is not supported for this task{}",
+                                           key, supported)
+                             : fmt::format("parameters: unknown key \"{}\"{}", key, supported));
+  }
+}
+
 PredictRequest parse_predict_request(const std::string& body, const PredictRequestRules& rules) {
-  json value = parse(body);
+  json value = parse_body(body);
   PredictRequest request;
   request.options = rules.defaults;
   if (rules.hugging_face && value.is_object()) {
     value.erase("options");
     json beside = json::object();  // parameters beside "inputs"
     for (const auto& [key, member] : value.items())
-      if (has(rules.parameters, key) || has(kForeignParameters, key)) beside[key] = member;
+      if (lists(rules.parameters, key) || lists(kForeignParameters, key)) beside[key] = member;
     for (const auto& [key, member] : beside.items()) value.erase(key);
     read_parameters(beside, rules, request.options);
   }

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "app/serve/model.h"
+#include "app/serve/queue/model.h"
 
 namespace bert {
 
@@ -27,6 +28,10 @@ struct PredictRequestRules {
   /// "inputs", where its clients put some.
   bool hugging_face = false;
 };
+
+/// Reads the members of `object` that are parameters into `options`. null stands for the default, as Hugging Face's
+/// clients send it. Throws HttpError: 422.
+void read_parameters(const nlohmann::json& object, const PredictRequestRules& rules, AnswerOptions& options);
 
 /// Parses {"inputs": input or list of inputs, "parameters": {"top_k": 5}}, with inputs of rules.form. Throws HttpError:
 /// 400 for what is no JSON, 413 for too many texts, 422 for JSON of another form.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,14 +16,16 @@ namespace bert {
 
 /// What a question asks about: a text, and for some tasks a second one.
 struct ModelInput {
-  std::string text;         // of question answering the context
-  std::string second = {};  // the other text of a pair, or the question; "": none
+  std::string text;               // of question answering the context, of a reranker the query
+  std::string second = {};        // the other text of a pair, the question, or the passage; "": none
+  std::vector<int32_t> ids = {};  // of the model's vocabulary, instead of the text; of embedding alone
 };
 
 /// The inputs that a model takes.
 enum class InputForm {
   kText,
   kTextOrPair,          // a text, or {"text", "text_pair"}
+  kPair,                // {"text", "text_pair"}: a query and a passage
   kQuestionAndContext,  // {"question", "context"}
 };
 
@@ -39,6 +42,10 @@ class Answer {
   [[nodiscard]] virtual nlohmann::ordered_json as_predict() const = 0;
   /// The value that Hugging Face's inference API gives for one text of a list.
   [[nodiscard]] virtual nlohmann::ordered_json as_hugging_face() const = 0;
+  /// The vector of a text, those of its tokens one after the other, or the score of a pair; nothing of other answers.
+  [[nodiscard]] virtual std::span<const float> numbers() const { return {}; }
+  /// The vectors in numbers().
+  [[nodiscard]] virtual int64_t vectors() const { return 1; }
 };
 
 /// An input that a model has tokenised, and the work that it makes.
@@ -53,6 +60,16 @@ struct TextTokens {
   std::vector<std::string> tokens;
   std::vector<int64_t> ids;
   bool truncated = false;  // the text has more tokens, which the model does not read
+};
+
+/// What clients ask of a model before they ask for answers.
+struct ModelFacts {
+  std::string dtype = "float32";  // of the weights, by its name in PyTorch, or int8
+  int64_t max_tokens = 512;       // of a text
+  int64_t dimensions = 0;         // of embedding: the numbers of a vector
+  std::string pooling = {};       // of embedding
+  std::vector<std::string> labels = {};
+  bool truncates = true;  // a text that is too long is cut where the request does not say
 };
 
 /// All functions are called by many threads at once.
@@ -79,6 +96,7 @@ class Model {
   /// True if that API answers one text with a list of one.
   [[nodiscard]] virtual bool hugging_face_lists_one() const { return false; }
   [[nodiscard]] virtual InputForm form() const = 0;
+  [[nodiscard]] virtual ModelFacts facts() const { return {}; }
 };
 
 }  // namespace bert

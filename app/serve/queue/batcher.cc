@@ -1,4 +1,4 @@
-#include "app/serve/batcher.h"
+#include "app/serve/queue/batcher.h"
 
 #include <algorithm>
 #include <cmath>

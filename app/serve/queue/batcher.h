@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "app/http/types.h"
-#include "app/serve/model.h"
+#include "app/serve/queue/model.h"
 
 namespace bert {
 

@@ -1,0 +1,52 @@
+// What the protocols of a server share. Each protocol has a file of its own, whose functions answer its paths; the table
+// of all paths is in service.cc.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+
+#include "app/http/types.h"
+#include "app/serve/queue/served_model.h"
+
+namespace bert {
+
+/// A request, and what the server has to answer it.
+struct Call {
+  const ServerRequest& request;
+  std::string name;                                      // NAME in the request's path; "" if it has none
+  std::span<const std::unique_ptr<ServedModel>> models;  // one or more
+  const ServiceOptions& options;
+  ServedModel::Clock::time_point deadline;
+
+  /// The first model, which paths without a name ask.
+  [[nodiscard]] ServedModel& model() const { return *models.front(); }
+};
+
+/// The model that a request names; the first one for "". Throws HttpError: 404.
+ServedModel& model_named(const Call& call, const std::string& name);
+
+/// Throws HttpError with `status` unless the model's task is `task`.
+void expect_task(const ServedModel& model, const std::string& task, int status);
+
+/// The task of rerankers and that of sentence encoders.
+inline constexpr const char *kRerankTask = "rerank", *kEmbeddingTask = "embedding";
+
+/// JSON without spaces; invalid UTF-8 becomes U+FFFD.
+std::string json_text(const nlohmann::ordered_json& value);
+
+ServerResponse json_response(const nlohmann::ordered_json& value);
+
+/// `begin`, `count` items with commas between them, and `end`. append(i, out) appends item i. A large answer is sent in
+/// parts, and is never in memory as a whole.
+ServerResponse list_response(std::string begin, size_t count, std::function<void(size_t i, std::string& out)> append,
+                             std::string end);
+
+/// Texts or their ids: "text", ["text", ...], [1, 2], [[1, 2], ...]. `name` is that of the member in messages. Throws
+/// HttpError: 422.
+Texts texts_or_ids(const nlohmann::json& value, const std::string& name);
+
+}  // namespace bert

@@ -1,0 +1,247 @@
+// The protocols of bert serve, with models of a few lines behind them. Base64 is written by hand.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/serve/protocols/number_text.h"
+#include "tests/serve/numbers_server.h"
+#include "tests/testing.h"
+
+using namespace bert;
+using bert::testing::Contains;
+using bert::testing::NumbersServer;
+using bert::testing::Refused;
+using bert::testing::Reply;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+TEST_CASE("Numbers are written with the fewest digits, and in base64", "[unit][serve]") {
+  std::string text;
+  append_numbers(text, std::vector<float>{1, 0.1F, -2.5F, 1e-7F, 16777216, NAN});
+  CHECK(text == "[1,0.1,-2.5,1e-07,16777216,null]");
+  // 1, 0.5 and -2 are 00 00 80 3f, 00 00 00 3f and 00 00 00 c0.
+  CHECK(base64_of(std::vector<float>{1, 0.5F, -2}) == "AACAPwAAAD8AAADA");
+  CHECK(base64_of(std::vector<float>{1}) == "AACAPw==");
+  CHECK(base64_of(std::vector<float>{1, 0.5F}) == "AACAPwAAAD8=");
+  CHECK(base64_of({}).empty());
+}
+
+TEST_CASE("OpenAI's embeddings", "[unit][serve]") {
+  NumbersServer server("embedding");
+  CHECK(server.post("/v1/embeddings", R"({"model": "small", "input": "a"})").body ==
+        R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":[1,0.5,-2]}],"model":"small",)"
+        R"("usage":{"prompt_tokens":4,"total_tokens":4}})");
+  CHECK(server.model->wishes.normalize == true);
+  CHECK(server.post("/v1/embeddings", R"({"input": ["a", "bcd"], "encoding_format": "base64", "user": "me"})").body ==
+        R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":"AACAPwAAAD8AAADA"},)"
+        R"({"object":"embedding","index":1,"embedding":"AACAPwAAwD8AAADA"}],"model":"small",)"
+        R"("usage":{"prompt_tokens":8,"total_tokens":8}})");
+  const auto vectors = [&](const std::string& body) {
+    json list = json::array();
+    const json reply = server.post("/v1/embeddings", body).value();
+    for (const json& each : reply.at("data")) list.push_back(each["embedding"]);
+    return list;
+  };
+  CHECK(vectors(R"({"input": "a", "dimensions": 2})") == json({{1, 0.5}}));
+  CHECK(vectors(R"({"input": [5, 6]})") == json::array({{5, 6}}));
+  CHECK(vectors(R"({"input": [[5, 6], [7, 8, 9]]})") == json({{5, 6}, {7, 8, 9}}));
+
+  const json models = server.get("/v1/models").value();
+  CHECK(models["object"] == "list");
+  CHECK(models["data"][0]["id"] == "small");
+  CHECK(server.get("/v1/models/small").value() == models["data"][0]);
+}
+
+TEST_CASE("Errors of OpenAI's paths have its form", "[unit][serve]") {
+  NumbersServer server("embedding", {.max_texts = 2});
+  const json code;  // null
+  struct Case {
+    const char* body;
+    int status;
+    const char* message;
+    json param, code;
+  };
+  for (const Case& each : std::vector<Case>{
+           {R"({"model": "small", "input": 3})", 400, "input: want a text, a list of texts", "input", {}},
+           {R"({"model": "small", "input": []})", 400, "input: want one text or more", "input", {}},
+           {R"({"model": "small", "input": ["a", 3]})", 400, "input[1]: want a text", "input", {}},
+           {R"({"model": "small", "input": [1, "a"]})", 400, "input: want ids of tokens, got \"a\"", "input", {}},
+           {R"({"model": "small", "input": [[1], [-1]]})", 400, "input[1]: want ids of tokens", "input", {}},
+           {R"({"model": "small", "input": ["a", "unknown"]})", 400, "input[1]: the text is unknown", "input", {}},
+           {R"({"model": "small", "input": ["a", "b", "c"]})", 413, "input: 3 texts; at most 2", "input", {}},
+           {R"({"model": "small"})", 400, "input: is missing", "input", {}},
+           {R"({"model": 3, "input": "a"})", 400, "model: want a text", "model", {}},
+           {R"({"model": "other", "input": "a"})", 404, "model: there is no \"other\"; this server has small", "model",
+            "model_not_found"},
+           {R"({"input": "a", "encoding_format": "hex"})",
+            400,
+            "encoding_format: want float or base64",
+            "encoding_format",
+            {}},
+           {R"({"input": "a", "dimensions": 0})", 400, "dimensions: want an integer from 1", "dimensions", {}},
+           {R"({"input": "a", "dimensions": 4})", 400, "dimensions: want an integer from 1 to 3", "dimensions", {}},
+           {R"({"input": "a", "inputs": "b"})", 400, "body: unknown key \"inputs\"", {}, {}},
+           {"{", 400, "body: byte 2: this is not JSON", {}, {}},
+           {"3", 400, "body: want an object, got number", {}, {}}}) {
+    CAPTURE(each.body);
+    const Reply reply = server.post("/v1/embeddings", each.body);
+    CHECK(reply.status == each.status);
+    const json error = reply.value().at("error");
+    CHECK_THAT(error["message"].get<std::string>(), Contains(each.message));
+    CHECK(error["type"] == "invalid_request_error");
+    CHECK(error["param"] == each.param);
+    CHECK(error["code"] == each.code);
+  }
+  const Reply broken = server.post("/v1/embeddings", R"({"input": "broken"})");
+  CHECK(broken.status == 500);
+  CHECK(broken.value()["error"]["type"] == "server_error");
+  CHECK(server.get("/v1/models/other").value()["error"]["code"] == "model_not_found");
+  CHECK(server.get("/v1/embeddings").status == 405);
+  CHECK(server.get("/v1/embeddings").value()["error"]["message"] == "/v1/embeddings takes POST");
+  NumbersServer secret("embedding", {.token = "0123456789abcdef"});
+  CHECK(secret.get("/v1/models").value()["error"]["code"] == "invalid_api_key");
+  NumbersServer other("fill-mask");
+  const Reply task = other.post("/v1/embeddings", R"({"input": "a"})");
+  CHECK(task.status == 400);
+  CHECK_THAT(task.body, Contains("small is served for fill-mask; this path needs bert serve --task embedding"));
+}
+
+TEST_CASE("text-embeddings-inference's vectors and similarities", "[unit][serve]") {
+  NumbersServer server("embedding");
+  for (const char* path : {"/", "/embed"}) {
+    CAPTURE(path);
+    CHECK(server.post(path, R"({"inputs": "a"})").body == "[[1,0.5,-2]]");  // a list also for one text
+    CHECK(server.model->wishes.normalize == true);
+    CHECK(server.post(path, R"({"inputs": ["a", "bc"], "normalize": false, "truncate": true})").body ==
+          "[[1,0.5,-2],[1,1,-2]]");
+    CHECK(server.model->wishes.normalize == false);
+    CHECK(server.model->wishes.long_texts == LongTexts::kTruncate);
+    server.post(path, R"({"inputs": "a", "truncate": false, "prompt_name": "query", "options": {}})");
+    CHECK(server.model->wishes.long_texts == LongTexts::kRefuse);
+    CHECK(server.model->wishes.prompt_name == "query");
+    CHECK(server.post(path, R"({"inputs": "a", "parameters": {"dimensions": 2}, "truncate": null})").body ==
+          "[[1,0.5]]");
+    CHECK(server.model->wishes.long_texts == std::nullopt);
+  }
+  CHECK(server.post("/embed_all", R"({"inputs": ["a", "b"]})").body == "[[[1,2,3],[4,5,6]],[[1,2,3],[4,5,6]]]");
+  const std::string question = R"({"inputs": {"source_sentence": "a", "sentences": ["a", "bcd"]}})";
+  // 1 + 0.25 + 4, and 1 + 0.75 + 4: the model of this test does not normalise.
+  CHECK(server.post("/similarity", question).body == "[5.25,5.75]");
+  CHECK(server.post("/", question).body == "[5.25,5.75]");
+  const json info = server.get("/info").value();
+  CHECK(info["model_id"] == "small");
+  CHECK(info["model_type"] == json{{"embedding", {{"pooling", "mean"}}}});
+  CHECK(info["max_input_length"] == 128);
+  CHECK(info["model_dtype"] == "float32");
+  CHECK(info["auto_truncate"] == true);
+}
+
+TEST_CASE("Errors of text-embeddings-inference's paths have its form and its codes", "[unit][serve]") {
+  NumbersServer server("embedding", {.max_texts = 2}), reranker("rerank");
+  const auto check = [](NumbersServer& asked, const Refused& each, const char* type) {
+    CAPTURE(each.path, each.body);
+    const Reply reply = asked.post(each.path, each.body);
+    CHECK(reply.status == each.status);
+    const json error = reply.value();
+    CHECK_THAT(error.at("error").get<std::string>(), Contains(each.part));
+    CHECK(error.at("error_type") == type);
+  };
+  for (const Refused& each : std::vector<Refused>{
+           {"/embed", "{", 400, "this is not JSON"},
+           {"/embed", "[]", 422, "body: want an object, got array"},
+           {"/embed", R"({"inputs": 3})", 422, "inputs: want a text"},
+           {"/embed", R"({"texts": "a"})", 422, "unknown key \"texts\""},
+           {"/embed", R"({})", 422, "inputs: is missing"},
+           {"/embed", R"({"inputs": "a", "normalize": 1})", 422, "normalize: want true or false, got 1"},
+           {"/embed", R"({"inputs": "a", "truncation_direction": "Left"})", 422, "truncation_direction: want Right"},
+           {"/embed", R"({"inputs": "a", "parameters": 3})", 422, "parameters: want an object"},
+           {"/embed", R"({"inputs": ["a", "b", "c"]})", 413, "inputs: 3 texts; at most 2"},
+           {"/embed", R"({"inputs": ["a", "unknown"]})", 413, "inputs[1]: the text is unknown"},
+           {"/embed_all", R"({"inputs": "a", "normalize": true})", 422, "unknown key \"normalize\""},
+           {"/similarity", R"({"inputs": "a"})", 422, "inputs: want an object, got string"},
+           {"/similarity", R"({"inputs": {"source_sentence": "a"}})", 422, "sentences: is missing"},
+           {"/similarity", R"({"inputs": {"source_sentence": "a", "sentences": []}})", 422, "one sentence or more"}})
+    check(server, each, "Validation");
+  check(server, {"/embed", R"({"inputs": "broken"})", 424, "internal error"}, "Backend");
+  check(server, {"/rerank", R"({"query": "a", "texts": ["b"]})", 424, "needs bert serve --task rerank"}, "Backend");
+  check(reranker, {"/embed", R"({"inputs": "a"})", 424, "needs bert serve --task embedding"}, "Backend");
+  NumbersServer full("embedding", {.batch = {.max_queue_tokens = 3}});
+  check(full, {"/embed", R"({"inputs": "a"})", 429, "the queue is full"}, "Overloaded");
+  CHECK(full.post("/embed", R"({"inputs": "a"})").fields.front().first == "Retry-After");
+  full.service.end();
+  check(full, {"/embed", R"({"inputs": "a"})", 503, "the server is ending"}, "Unhealthy");
+}
+
+TEST_CASE("Rerankers rank, best first, for clients of text-embeddings-inference, Cohere and Jina", "[unit][serve]") {
+  NumbersServer server("rerank");
+  CHECK(server.post("/rerank", R"({"query": "q", "texts": ["ax", "x", "abcx"], "return_text": true})").body ==
+        R"([{"index":1,"text":"x","score":1},{"index":0,"text":"ax","score":0.5},)"
+        R"({"index":2,"text":"abcx","score":0.25}])");
+  CHECK(server.model->wishes.function_to_apply == FunctionToApply::kSigmoid);
+  CHECK(server.post("/", R"({"query": "q", "texts": ["ax", "x"], "raw_scores": true})").body ==
+        R"([{"index":1,"score":1},{"index":0,"score":0.5}])");
+  CHECK(server.model->wishes.function_to_apply == FunctionToApply::kNone);
+  const std::string question =
+      R"({"model": "small", "query": "q", "documents": ["ax", {"text": "x"}, "abcx"], "top_n": 2, "return_documents": true})";
+  for (const char* path : {"/v1/rerank", "/v2/rerank", "/rerank"}) {
+    CAPTURE(path);
+    CHECK(server.post(path, question).body == R"({"object":"list","model":"small","results":[)"
+                                              R"({"index":1,"relevance_score":1,"document":{"text":"x"}},)"
+                                              R"({"index":0,"relevance_score":0.5,"document":{"text":"ax"}}],)"
+                                              R"("usage":{"prompt_tokens":12,"total_tokens":12}})");
+  }
+  CHECK(server.post("/v1/rerank", R"({"query": "q", "documents": ["a", "x"]})").value()["results"] ==
+        json({{{"index", 1}, {"relevance_score", 1}}, {{"index", 0}, {"relevance_score", 0}}}));
+  CHECK(server.post("/predict", R"({"inputs": {"text": "q", "text_pair": "ax"}})").body == R"({"numbers":[0.5]})");
+  CHECK(server.get("/info").value()["model_type"] ==
+        json{{"reranker", {{"id2label", {{"0", "LABEL_0"}}}, {"label2id", {{"LABEL_0", 0}}}}}});
+  for (const Refused& each : std::vector<Refused>{
+           {"/rerank", R"({"query": "q", "texts": []})", 422, "texts: want one passage or more"},
+           {"/rerank", R"({"query": "q", "texts": ["a", ""]})", 422, "texts[1]: the passage is empty"},
+           {"/rerank", R"({"texts": ["a"]})", 422, "query: is missing"},
+           {"/rerank", R"({"query": "q", "texts": [3]})", 422, "texts: want texts, got 3"},
+           {"/rerank", R"({"query": "unknown", "texts": ["a"]})", 413, "texts[0]: the text is unknown"},
+           {"/v1/rerank", R"({"query": "q", "documents": "a"})", 400, "documents: want a list of texts"},
+           {"/v1/rerank", R"({"query": "q", "documents": [3]})", 400, "documents[0]: want a text, got number"},
+           {"/v1/rerank", R"({"query": "q", "documents": [{"title": "a"}]})", 400, "text: is missing"},
+           {"/v1/rerank", R"({"query": "q", "documents": ["a"], "top_n": 0})", 400, "top_n: want an integer from 1"},
+           {"/v1/rerank", R"({"model": "other", "query": "q", "documents": ["a"]})", 404, "there is no \"other\""},
+           {"/v1/rerank", R"({"query": "q", "documents": ["a"], "rank_fields": ["a"]})", 400, "unknown key"}}) {
+    CAPTURE(each.path, each.body);
+    const Reply reply = server.post(each.path, each.body);
+    CHECK(reply.status == each.status);
+    const char* key = each.path == "/v1/rerank" ? "message" : "error";
+    CHECK_THAT(reply.value().at(key).get<std::string>(), Contains(each.part));
+  }
+  CHECK(server.post("/predict", R"({"inputs": "a"})").status == 422);
+}
+
+TEST_CASE("A large answer is sent in parts", "[unit][serve]") {
+  constexpr size_t kTexts = 1000;
+  NumbersServer server("embedding");
+  ordered_json texts = ordered_json::array();
+  for (size_t i = 0; i < kTexts; ++i) texts.push_back(std::string(100, 'a'));
+  const ServerRequest request{.method = "POST",
+                              .path = "/embed",
+                              .content_type = "application/json",
+                              .body = ordered_json{{"inputs", texts}}.dump()};
+  CHECK(server.service.answer(request).next_part == nullptr);  // 12 KB
+  CHECK(json::parse(server.ask(request).body).size() == kTexts);
+  const std::string ids = json(std::vector<int>(100, 123456)).dump();
+  std::string body = R"({"inputs": [)" + ids;
+  for (size_t i = 1; i < kTexts; ++i) body += "," + ids;
+  const ServerRequest large{
+      .method = "POST", .path = "/embed", .content_type = "application/json", .body = body + "]}"};
+  ServerResponse response = server.service.answer(large);
+  REQUIRE(response.next_part != nullptr);
+  std::vector<std::string> parts;
+  for (std::string part = response.next_part(); !part.empty(); part = response.next_part()) parts.push_back(part);
+  CHECK(parts.size() == 3);  // 700 KB
+  std::string whole;
+  for (const std::string& part : parts) whole += part;
+  const json vectors = json::parse(whole);
+  CHECK(vectors.size() == kTexts);
+  CHECK(vectors.back() == json(std::vector<int>(100, 123456)));
+}
