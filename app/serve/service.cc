@@ -4,6 +4,7 @@
 #include <cctype>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -37,15 +38,19 @@ bool is_json(std::string_view content_type) {
   return lower(kind) == "application/json";
 }
 
-/// openapi.json with the paths of `task`, and the inputs and the parameters that `model` takes.
-std::string openapi_of(const Model& model, const std::string& task) {
+/// openapi.json with the paths for the tasks of `models`, and the inputs and the parameters that `model` takes.
+std::string openapi_of(const Model& model, std::span<const std::unique_ptr<ServedModel>> models) {
   ordered_json document = ordered_json::parse(kOpenApi);
   constexpr const char* kTasks = "x-tasks";  // of an operation; missing: all
   ordered_json paths = ordered_json::object();
   for (const auto& [path, operations] : document["paths"].items()) {
     for (const auto& [method, operation] : operations.items()) {
-      const ordered_json tasks = operation.value(kTasks, ordered_json::array({task}));
-      if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) continue;
+      const auto tasks = operation.find(kTasks);
+      const bool kept_path =
+          tasks == operation.end() || std::any_of(models.begin(), models.end(), [&](const auto& each) {
+            return std::find(tasks->begin(), tasks->end(), each->task()) != tasks->end();
+          });
+      if (!kept_path) continue;
       ordered_json kept = operation;
       kept.erase(kTasks);
       paths[path][method] = kept;
@@ -167,22 +172,30 @@ const Service::Route* Service::route_of(const ServerRequest& request, std::strin
 
 Service::Service(ServiceOptions options, const ConnectionCounts& connections)
     : options_(std::move(options)), connections_(connections), openapi_(kOpenApi) {
-  models_.push_back(std::make_unique<ServedModel>(
-      options_.name, options_.task, options_,
-      [this](const BatchDone& done) { metrics_.batch(done.texts, done.tokens, done.seconds); }));
+  std::vector<ModelName> names = {{options_.name, options_.task}};
+  names.insert(names.end(), options_.further.begin(), options_.further.end());
+  for (const ModelName& each : names) {
+    models_.push_back(std::make_unique<ServedModel>(each.name, each.task, options_, [this](const BatchDone& done) {
+      metrics_.batch(done.texts, done.tokens, done.seconds);
+    }));
+  }
 }
 
 Service::~Service() { end(); }
 
-void Service::set_model(std::unique_ptr<Model> model) {
-  {
+void Service::set_model(std::unique_ptr<Model> model, size_t index) {
+  if (index == 0) {
     const std::lock_guard lock(mutex_);
-    openapi_ = openapi_of(*model, options_.task);
+    openapi_ = openapi_of(*model, models_);
   }
-  models_.front()->set(std::move(model));
+  models_[index]->set(std::move(model));
 }
 
-std::string Service::model_lost() const { return models_.front()->lost(); }
+std::string Service::model_lost() const {
+  for (const auto& model : models_)
+    if (std::string lost = model->lost(); !lost.empty()) return lost;
+  return "";
+}
 
 void Service::end() {
   for (const auto& model : models_) model->end();
@@ -235,7 +248,9 @@ void Service::check(const ServerRequest& request) {
     const bool known =
         std::any_of(models_.begin(), models_.end(), [&](const auto& model) { return model->name() == name; });
     const std::string begin(route->path.substr(0, place)), end(route->path.substr(place + 4));
-    if (!known) throw HttpError(404, "no such model; this server has " + begin + models_.front()->name() + end);
+    std::string paths;
+    for (const auto& model : models_) paths += (paths.empty() ? "" : ", ") + begin + model->name() + end;
+    if (!known) throw HttpError(404, "no such model; this server has " + paths);
   }
   if (route->post && !route->any_type && !is_json(request.content_type))
     throw HttpError(415, "the body is JSON: send it with Content-Type: application/json");

@@ -22,8 +22,9 @@ class Service final : public HttpHandler {
   Service(ServiceOptions options, const ConnectionCounts& connections);
   ~Service() override;
 
-  /// Makes the service ready. To be called once.
-  void set_model(std::unique_ptr<Model> model);
+  /// Gives the model of place `index`: that of ServiceOptions::name, then `further`. To be called once for each; the
+  /// service is ready after the last.
+  void set_model(std::unique_ptr<Model> model, size_t index = 0);
   /// The message of the model's ModelLost; "" as long as there was none.
   [[nodiscard]] std::string model_lost() const;
   /// From now on /ready gives 503. Requests that come are still answered.

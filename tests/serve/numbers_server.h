@@ -101,10 +101,13 @@ struct NumbersServer {
               return options;
             }(),
             counts) {
-    const InputForm form = task == "rerank" ? InputForm::kPair : InputForm::kText;
-    auto made = std::make_unique<NumbersModel>(form);
-    model = made.get();
-    service.set_model(std::move(made));
+    load(task);
+  }
+  /// Gives the service the model of place `index`.
+  void load(const std::string& task, size_t index = 0) {
+    auto made = std::make_unique<NumbersModel>(task == "rerank" ? InputForm::kPair : InputForm::kText);
+    if (index == 0) model = made.get();
+    service.set_model(std::move(made), index);
   }
   /// The answer, as a connection sends it.
   Reply ask(const ServerRequest& request) {

@@ -1,4 +1,5 @@
 // The protocols of bert serve, with models of a few lines behind them. Base64 is written by hand.
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -216,6 +217,43 @@ TEST_CASE("Rerankers rank, best first, for clients of text-embeddings-inference,
     CHECK_THAT(reply.value().at(key).get<std::string>(), Contains(each.part));
   }
   CHECK(server.post("/predict", R"({"inputs": "a"})").status == 422);
+}
+
+TEST_CASE("Several models in one server: by name, else the first that is for the path", "[unit][serve]") {
+  NumbersServer server("fill-mask",
+                       {.further = {{"encoder", "embedding"}, {"ranker", "rerank"}, {"other", "embedding"}},
+                        .request = std::chrono::duration<double>(0.05)});
+  CHECK(server.get("/ready").status == 503);
+  CHECK(server.get("/v2/models/small/ready").status == 200);
+  CHECK(server.get("/v2/models/encoder/ready").status == 503);
+  CHECK(server.post("/embed", R"({"inputs": "a"})").status == 503);
+  server.load("embedding", 1);
+  CHECK(server.post("/embed", R"({"inputs": "a"})").body == "[[1,0.5,-2]]");
+  server.load("rerank", 2);
+  CHECK(server.get("/v2/health/ready").status == 503);
+  server.load("embedding", 3);
+  CHECK(server.get("/ready").status == 200);
+  CHECK(server.get("/models").body == R"([{"name":"small","task":"fill-mask"},{"name":"encoder","task":"embedding"},)"
+                                      R"({"name":"ranker","task":"rerank"},{"name":"other","task":"embedding"}])");
+  CHECK(server.get("/v1/models").value()["data"].size() == 4);
+  const auto model_of = [&](const std::string& body) {
+    const json reply = server.post("/v1/embeddings", body).value();
+    return reply.contains("error") ? reply["error"]["message"] : reply["model"];
+  };
+  CHECK(model_of(R"({"input": "a"})") == "encoder");
+  CHECK(model_of(R"({"input": "a", "model": "other"})") == "other");
+  CHECK(model_of(R"({"input": "a", "model": "ranker"})") ==
+        "model: ranker is served for rerank; this path needs bert serve --task embedding");
+  CHECK(model_of(R"({"input": "a", "model": "none"})") ==
+        "model: there is no \"none\"; this server has small, encoder, ranker, other");
+  CHECK(server.post("/v1/rerank", R"({"query": "q", "documents": ["x"]})").value()["model"] == "ranker");
+  CHECK(server.post("/rerank", R"({"query": "q", "texts": ["x"]})").body == R"([{"index":0,"score":1}])");
+  CHECK(server.post("/predict", R"({"inputs": "a"})").body == R"({"numbers":[1.0,0.5,-2.0]})");
+  CHECK(server.post("/models/other", R"({"inputs": "a"})").body == "[1.0,0.5,-2.0]");
+  CHECK(server.get("/v2/models/ranker").value()["outputs"][0]["name"] == "score");
+  const json paths = server.get("/openapi.json").value()["paths"];
+  CHECK(paths.contains("/v1/embeddings"));
+  CHECK(paths.contains("/v1/rerank"));
 }
 
 TEST_CASE("A large answer is sent in parts", "[unit][serve]") {

@@ -27,6 +27,7 @@
 #include "tests/testing.h"
 
 using namespace bert;
+using bert::testing::Approx;
 using bert::testing::Contains;
 using bert::testing::RawClient;
 using bert::testing::run_command;
@@ -307,6 +308,39 @@ TEST_CASE("bert serve that cannot start says why", "[unit][serve]") {
         kInputMissing);
   CHECK(run_command(serve_command, {"serve", "--checkpoint", checkpoint, "--port", "70000"}).code == kUsage);
   CHECK(run_command(serve_command, {"serve", "--checkpoint", checkpoint, "--max-tokens", "100000"}).code == kUsage);
+}
+
+TEST_CASE("bert serve has several models, each with its name and its task", "[unit][serve]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory);
+  ServeProcess server(directory, {"--checkpoint", checkpoint, "--name", "words", "--model",
+                                  "vectors=embedding:" + checkpoint, "--model", "more=" + checkpoint, "--port", "0"});
+  const int64_t port = server.port();
+  REQUIRE(port > 0);
+  CHECK(
+      ask(port, "GET /models HTTP/1.0\r\n\r\n").second ==
+      R"([{"name":"words","task":"fill-mask"},{"name":"vectors","task":"embedding"},{"name":"more","task":"fill-mask"}])");
+  const json vectors = json::parse(ask(port, post("/embed", R"({"inputs": "the cat"})")).second);
+  const auto line = run_command(
+      predict_command, {"predict", "--checkpoint", checkpoint, "--task", "embedding", "--normalize", "the cat"});
+  const json want = json::parse(line.out)["embedding"];
+  REQUIRE(vectors[0].size() == want.size());
+  for (size_t i = 0; i < want.size(); ++i) CHECK(vectors[0][i].get<double>() == Approx(want[i].get<double>()));
+  const std::string text = R"({"inputs": "the [MASK] sat."})";
+  CHECK(ask(port, post("/models/more", text)) == ask(port, post("/models/words", text)));
+  server.signal(SIGTERM);
+  CHECK(server.code() == kOk);
+  const auto refused = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "serve");
+    const auto result = run_command(serve_command, arguments);
+    CHECK(result.code == kUsage);
+    return result.err;
+  };
+  CHECK_THAT(refused({"--port", "0"}), Contains("give --checkpoint, or --model NAME=PATH"));
+  CHECK_THAT(refused({"--model", checkpoint}),
+             Contains("--model: want NAME=PATH or NAME=TASK:PATH, got " + checkpoint));
+  CHECK_THAT(refused({"--model", "a=x", "--model", "a=y"}), Contains("two models have the name a"));
+  CHECK_THAT(refused({"--model", "a=x", "--name", "b"}), Contains("--name is the name of --checkpoint"));
 }
 
 TEST_CASE("A request in flight at SIGTERM is answered; one beyond the limit of the drain is cut with 75",

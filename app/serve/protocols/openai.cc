@@ -29,8 +29,7 @@ ServerResponse openai_embeddings(const Call& call) {
   const json body = parse_body(call.request.body);
   check_keys(body, "body", {kParameters.begin(), kParameters.end()});
   const json* name = find_member(body, "model");
-  ServedModel& model = model_named(call, name == nullptr ? "" : string_of(*name, "model"));
-  expect_task(model, kEmbeddingTask, 400);
+  ServedModel& model = model_for(call, kEmbeddingTask, 400, name == nullptr ? "" : string_of(*name, "model"));
   const json* format = find_member(body, "encoding_format");
   const std::string encoding = format == nullptr ? "float" : string_of(*format, "encoding_format");
   if (encoding != "float" && encoding != "base64")

@@ -21,8 +21,13 @@ ServedModel& model_named(const Call& call, const std::string& name) {
   throw HttpError(404, "model: there is no " + json_text(name) + "; this server has " + known);
 }
 
-void expect_task(const ServedModel& model, const std::string& task, int status) {
-  if (model.task() == task) return;
+ServedModel& model_for(const Call& call, const std::string& task, int status, const std::string& name) {
+  if (name.empty()) {
+    for (const auto& model : call.models)
+      if (model->task() == task) return *model;
+  }
+  ServedModel& model = model_named(call, name);
+  if (model.task() == task) return model;
   throw HttpError(status, "model: " + model.name() + " is served for " + model.task() +
                               "; this path needs bert serve --task " + task);
 }

@@ -29,8 +29,9 @@ struct Call {
 /// The model that a request names; the first one for "". Throws HttpError: 404.
 ServedModel& model_named(const Call& call, const std::string& name);
 
-/// Throws HttpError with `status` unless the model's task is `task`.
-void expect_task(const ServedModel& model, const std::string& task, int status);
+/// The model that a request names; for "" the first one of `task`. Throws HttpError: 404, and `status` for a model of
+/// another task.
+ServedModel& model_for(const Call& call, const std::string& task, int status, const std::string& name = "");
 
 /// The task of rerankers and that of sentence encoders.
 inline constexpr const char *kRerankTask = "rerank", *kEmbeddingTask = "embedding";

@@ -32,8 +32,7 @@ ServerResponse cohere_rerank(const Call& call) {
   const json body = parse_body(call.request.body);
   check_keys(body, "body", {"model", "query", "documents", "top_n", "return_documents", "truncation", "user"});
   const json* name = find_member(body, "model");
-  ServedModel& model = model_named(call, name == nullptr ? "" : string_of(*name, "model"));
-  expect_task(model, kRerankTask, 422);
+  ServedModel& model = model_for(call, kRerankTask, 422, name == nullptr ? "" : string_of(*name, "model"));
   const json& documents = wanted_member(body, "documents");
   if (!documents.is_array()) throw HttpError(422, "documents: want a list of texts");
   std::vector<std::string> passages;

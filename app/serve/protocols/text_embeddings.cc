@@ -52,8 +52,7 @@ double dot(std::span<const float> a, std::span<const float> b) {
 }
 
 ServerResponse vectors_of(const Call& call, const json& body) {
-  ServedModel& model = call.model();
-  expect_task(model, kEmbeddingTask, kWrongModel);
+  ServedModel& model = model_for(call, kEmbeddingTask, kWrongModel);
   check_keys(body, "body", {"inputs", "normalize", "truncate", "truncation_direction", "prompt_name", "dimensions"});
   AnswerOptions wishes{.normalize = boolean_member_of(body, "normalize", true)};
   read_truncation(body, wishes);
@@ -68,8 +67,7 @@ ServerResponse vectors_of(const Call& call, const json& body) {
 }
 
 ServerResponse similarities_of(const Call& call, const json& body) {
-  ServedModel& model = call.model();
-  expect_task(model, kEmbeddingTask, kWrongModel);
+  ServedModel& model = model_for(call, kEmbeddingTask, kWrongModel);
   check_keys(body, "body", {"inputs", "truncate", "truncation_direction", "prompt_name"});
   const json& inputs = wanted_member(body, "inputs");
   check_keys(inputs, "inputs", {"source_sentence", "sentences"});
@@ -104,8 +102,7 @@ ServerResponse embed_texts(const Call& call) { return vectors_of(call, embed_bod
 ServerResponse similar_sentences(const Call& call) { return similarities_of(call, embed_body(call)); }
 
 ServerResponse embed_tokens(const Call& call) {
-  ServedModel& model = call.model();
-  expect_task(model, kEmbeddingTask, kWrongModel);
+  ServedModel& model = model_for(call, kEmbeddingTask, kWrongModel);
   const json body = embed_body(call);
   check_keys(body, "body", {"inputs", "truncate", "truncation_direction", "prompt_name"});
   AnswerOptions wishes{.of_tokens = true};
@@ -130,8 +127,7 @@ ServerResponse embed_tokens(const Call& call) {
 ServerResponse rank_texts(const Call& call) {
   const json body = embed_body(call);
   if (body.is_object() && body.contains("documents")) return cohere_rerank(call);
-  ServedModel& model = call.model();
-  expect_task(model, kRerankTask, kWrongModel);
+  ServedModel& model = model_for(call, kRerankTask, kWrongModel);
   check_keys(body, "body", {"query", "texts", "raw_scores", "return_text", "truncate", "truncation_direction"});
   const bool raw = boolean_member_of(body, "raw_scores", false),
              with_text = boolean_member_of(body, "return_text", false);

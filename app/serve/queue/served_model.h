@@ -16,9 +16,15 @@
 
 namespace bert {
 
+/// A name in paths, and a task of `bert predict`.
+struct ModelName {
+  std::string name, task;
+};
+
 struct ServiceOptions {
   std::string name = {};                // of the model: its answers are at /models/NAME too
   std::string task = {};                // that of `bert predict`
+  std::vector<ModelName> further = {};  // other models of the server
   std::string token = {};               // Bearer token that questions need; "" for none
   std::vector<std::string> hosts = {};  // names of the server, without ports, that requests may have; none: any
   BatchLimits batch = {};

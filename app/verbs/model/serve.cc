@@ -37,8 +37,16 @@ namespace {
 
 constexpr const char* kTokenVariable = "BERT_SERVE_TOKEN";
 
+/// A model to serve.
+struct ServedFile {
+  std::string name, path;
+  Task task = Task::kFillMask;
+};
+
 struct ServeOptions {
-  std::string checkpoint, device = "cpu", token_file;
+  std::string checkpoint, name, device = "cpu", token_file;
+  std::vector<std::string> models;  // NAME=PATH, NAME=TASK:PATH
+  std::vector<ServedFile> files;    // of all models
   Endpoint endpoint = {"127.0.0.1", 8080};
   // The batcher says which texts are a batch.
   PredictorOptions predictor = {.batch_size = kManySequences, .batch_tokens = int64_t{1} << 40};
@@ -121,10 +129,51 @@ std::string read_token(const std::string& file) {
   return token;
 }
 
+/// NAME=PATH or NAME=TASK:PATH. Throws UsageError.
+ServedFile served_file(const std::string& text, Task task) {
+  const size_t sign = text.find('='), colon = text.find(':', sign);
+  if (sign == std::string::npos || sign == 0 || sign + 1 == text.size())
+    throw UsageError("--model: want NAME=PATH or NAME=TASK:PATH, got " + text);
+  ServedFile file{.name = text.substr(0, sign), .path = text.substr(sign + 1), .task = task};
+  const std::string before = colon == std::string::npos ? "" : text.substr(sign + 1, colon - sign - 1);
+  if (const auto named = value_named<Task>(before); named && named != Task::kSimilarity) {
+    file.task = *named;
+    file.path = text.substr(colon + 1);
+  }
+  return file;
+}
+
+/// Sets `files` and their names in the service. Throws UsageError.
+void name_models(ServeOptions& options) {
+  std::vector<ServedFile>& files = options.files;
+  if (options.checkpoint.empty() && options.models.empty()) throw UsageError("give --checkpoint, or --model NAME=PATH");
+  if (options.checkpoint.empty() && !options.name.empty()) throw UsageError("--name is the name of --checkpoint");
+  if (!options.checkpoint.empty()) {
+    const std::string file = std::filesystem::weakly_canonical(options.checkpoint).filename().string();
+    files.push_back({options.name.empty() ? file : options.name, options.checkpoint, options.task});
+  }
+  for (const std::string& text : options.models) files.push_back(served_file(text, options.task));
+  const auto count = [&](const auto& fits) { return std::count_if(files.begin(), files.end(), fits); };
+  const auto of_task = [&](Task task) { return count([task](const ServedFile& file) { return file.task == task; }); };
+  for (const ServedFile& file : files) {
+    check_raw_weights(file.path, options.weights);
+    if (count([&](const ServedFile& other) { return other.name == file.name; }) > 1)
+      throw UsageError("two models have the name " + file.name);
+  }
+  if (options.no_answers && of_task(Task::kQuestionAnswering) == 0)
+    throw UsageError("--handle-impossible-answer is an option of --task question-answering");
+  if (options.predictor.long_texts == LongTexts::kWindows && of_task(Task::kEmbedding) < std::ssize(files))
+    throw UsageError("--long windows is an option of --task embedding");
+  options.service.name = files.front().name;
+  options.service.task = name_of_value(files.front().task);
+  for (size_t i = 1; i < files.size(); ++i)
+    options.service.further.push_back({files[i].name, name_of_value(files[i].task)});
+}
+
 /// Checks what the options say together, and sets what follows from them.
 void complete(ServeOptions& options) {
   ServiceOptions& service = options.service;
-  service.task = name_of_value(options.task);
+  name_models(options);
   service.token = read_token(options.token_file);
   if (service.token.empty() && !is_loopback(options.endpoint.host)) {
     throw RefusedError("--host " + options.endpoint.host +
@@ -145,10 +194,6 @@ void complete(ServeOptions& options) {
                      "; raise the limit, or take fewer connections");
   }
   if (is_loopback(options.endpoint.host)) service.hosts = {"localhost", "127.0.0.1", "::1", options.endpoint.host};
-  if (service.name.empty()) {
-    const std::filesystem::path path = std::filesystem::weakly_canonical(options.checkpoint);
-    service.name = path.filename().string();
-  }
   options.connection.request = service.request = std::chrono::duration<double>(options.request_seconds);
 }
 
@@ -179,23 +224,18 @@ int serve_until_signal(HttpServer& server, Service& service, double drain_second
   return kPreempted;
 }
 
-/// Throws UsageError, InputMissing, DataError, IoError, RefusedError.
-std::unique_ptr<Model> load_model(const ServeOptions& options) {
-  const ServiceOptions& service = options.service;
-  if (options.no_answers && options.task != Task::kQuestionAnswering)
-    throw UsageError("--handle-impossible-answer is an option of --task question-answering");
-  if (options.predictor.long_texts == LongTexts::kWindows && options.task != Task::kEmbedding)
-    throw UsageError("--long windows is an option of --task embedding");
+/// Throws InputMissing, DataError, IoError, RefusedError.
+std::unique_ptr<Model> load_model(const ServeOptions& options, const ServedFile& file) {
+  const int64_t workers = options.service.workers;
   Pretrained pretrained =
-      load_pretrained({options.checkpoint, options.trust, options.task}, options.weights, say_in("bert serve"));
-  ModelFacts facts = facts_of(pretrained.model, options.task, options.predictor);
-  if (!is_finetuned(options.task)) {
-    return make_predictor_model(Predictor(pretrained, options.predictor), options.task, service.workers,
-                                std::move(facts));
-  }
-  check_model_of_task(pretrained, options.task);
-  if (options.no_answers) pretrained.model.task = "squad-v2";  // whose contexts may have no answer
-  return make_task_model(TaskPredictor(pretrained, options.predictor), options.task, service.workers, std::move(facts));
+      load_pretrained({file.path, options.trust, file.task}, options.weights, say_in("bert serve"));
+  ModelFacts facts = facts_of(pretrained.model, file.task, options.predictor);
+  if (!is_finetuned(file.task))
+    return make_predictor_model(Predictor(pretrained, options.predictor), file.task, workers, std::move(facts));
+  check_model_of_task(pretrained, file.task);
+  if (options.no_answers && file.task == Task::kQuestionAnswering)
+    pretrained.model.task = "squad-v2";  // whose contexts may have no answer
+  return make_task_model(TaskPredictor(pretrained, options.predictor), file.task, workers, std::move(facts));
 }
 
 }  // namespace
@@ -209,11 +249,12 @@ int serve_command(int argc, char** argv) {
   ServeOptions options;
   ServiceOptions& service_options = options.service;
   app.add_option("--checkpoint", options.checkpoint,
-                 "checkpoint or run directory, a model of transformers, Google or NVIDIA, or an exported file")
-      ->required();
+                 "checkpoint or run directory, a model of transformers, Google or NVIDIA, or an exported file");
   add_task(app, options.task, /*without=*/Task::kSimilarity);
-  app.add_option("--name", service_options.name,
-                 "the model's name in /models/NAME; default: that of the checkpoint's file");
+  app.add_option("--name", options.name, "the model's name in /models/NAME; default: that of the checkpoint's file");
+  app.add_option("--model", options.models,
+                 "another model, NAME=PATH or NAME=TASK:PATH; may be given several times, and without --checkpoint")
+      ->allow_extra_args(false);
   app.add_option("--device", options.device, "auto: cuda if there is a GPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
@@ -229,7 +270,6 @@ int serve_command(int argc, char** argv) {
   const StopSignals signals;
   complete(options);
 
-  check_raw_weights(options.checkpoint, options.weights);
   Descriptor listener = listen_on(options.endpoint, "name another port, or --port 0 for any");
   options.endpoint.port = port_of(listener.get());
   ConnectionCounts counts;
@@ -239,10 +279,14 @@ int serve_command(int argc, char** argv) {
   options.predictor.device = select_device(options.device, /*local_rank=*/0);
   check_int8(options.predictor);
   use_threads(0);
-  service.set_model(load_model(options));
+  std::string served;
+  for (size_t i = 0; i < options.files.size(); ++i) {
+    const ServedFile& file = options.files[i];
+    service.set_model(load_model(options, file), i);
+    served += fmt::format("{}{} of {}", served.empty() ? "" : ", ", name_of_value(file.task), file.name);
+  }
   keep_large_blocks();
-  fmt::print("bert serve: {} of {} at http://{}\n", service_options.task, service_options.name,
-             to_string(options.endpoint));
+  fmt::print("bert serve: {} at http://{}\n", served, to_string(options.endpoint));
   flush_standard_output();
   return serve_until_signal(server, service, options.drain_seconds);
 }
