@@ -124,3 +124,38 @@ TEST_CASE("Wrong tensors of KServe's protocol are refused with their place", "[u
   const ServerRequest octets{.method = "POST", .path = infer, .content_type = "application/octet-stream", .body = "{"};
   CHECK(server.ask(octets).status == 400);  // not 415
 }
+
+TEST_CASE("A damaged body is answered or refused with its reason, in every protocol", "[unit][serve]") {
+  NumbersServer embedding("embedding"), reranker("rerank");
+  using namespace std::string_literals;
+  const std::string head = R"({"inputs":[{"name":"text","shape":[2],"datatype":"BYTES","parameters":)"
+                           R"({"binary_data_size":11}}]})";
+  struct Question {
+    NumbersServer& server;
+    std::string path, body, json_bytes = {};
+  };
+  const std::vector<Question> questions = {
+      {embedding, "/v2/models/small/infer", head + "\x01\0\0\0a\x02\0\0\0bc"s, std::to_string(head.size())},
+      {embedding, "/v1/embeddings", R"({"model":"small","input":["a",[1,2]],"dimensions":2})"},
+      {embedding, "/embed", R"({"inputs":["a","b"],"normalize":true,"parameters":{"truncate":false}})"},
+      {embedding, "/similarity", R"({"inputs":{"source_sentence":"a","sentences":["b"]}})"},
+      {reranker, "/rerank", R"({"query":"q","texts":["a","b"],"raw_scores":true})"},
+      {reranker, "/v1/rerank", R"({"query":"q","documents":["a",{"text":"b"}],"top_n":1})"}};
+  for (const Question& each : questions) {
+    CAPTURE(each.path);
+    REQUIRE(each.server.post(each.path, each.body, each.json_bytes).status == 200);
+    const auto is_good = [&](const std::string& body) {
+      const int status = each.server.post(each.path, body, each.json_bytes).status;
+      return status == 200 || (status >= 400 && status < 500);
+    };
+    for (size_t size = 0; size < each.body.size(); ++size) CHECK(is_good(each.body.substr(0, size)));
+    for (size_t i = 0; i < each.body.size(); ++i) {
+      for (const char other : {'\0', '\xff', '"', '[', '{', '1', '-', ','}) {
+        std::string body = each.body;
+        body[i] = other;
+        CAPTURE(i, other);
+        CHECK(is_good(body));
+      }
+    }
+  }
+}
