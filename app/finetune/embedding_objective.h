@@ -21,8 +21,8 @@
 #include "app/config/embedding_config.h"
 #include "app/distributed/process_group.h"
 #include "app/finetune/embedding_losses.h"
-#include "app/inference/pretrained.h"
 #include "app/inference/embedding_model.h"
+#include "app/inference/pretrained.h"
 #include "cuda_ext/packed_batch.h"
 
 namespace bert {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <variant>
 
+#include "app/inference/embedding_model.h"
 #include "app/inference/predictor.h"
 #include "app/inference/pretrained.h"
-#include "app/inference/embedding_model.h"
 #include "data/tasks/task_definition.h"
 #include "model/bert.h"
 #include "model/inference.h"

@@ -227,8 +227,7 @@ int serve_until_signal(HttpServer& server, Service& service, double drain_second
 /// Throws InputMissing, DataError, IoError, RefusedError.
 std::unique_ptr<Model> load_model(const ServeOptions& options, const ServedFile& file) {
   const int64_t workers = options.service.workers;
-  Pretrained pretrained =
-      load_pretrained({file.path, options.trust, file.task}, options.weights, say_in("bert serve"));
+  Pretrained pretrained = load_pretrained({file.path, options.trust, file.task}, options.weights, say_in("bert serve"));
   ModelFacts facts = facts_of(pretrained.model, file.task, options.predictor);
   if (!is_finetuned(file.task))
     return make_predictor_model(Predictor(pretrained, options.predictor), file.task, workers, std::move(facts));
