@@ -15,8 +15,8 @@ namespace bert {
 /// Source: sklearn.metrics.average_precision_score.
 double average_precision(std::span<const float> scores, std::span<const int32_t> labels);
 
-/// The best accuracy and the best F1 over all thresholds, each with its threshold. A threshold is the middle between two
-/// neighbours in the order of scores, so never above the first or below the last one. precision, recall and mcc
+/// The best accuracy and the best F1 over all thresholds, each with its threshold. A threshold is the middle between
+/// two neighbours in the order of scores, so never above the first or below the last one. precision, recall and mcc
 /// (Matthews' correlation) are those at f1_threshold.
 struct ThresholdMetrics {
   double accuracy = 0;
@@ -26,8 +26,8 @@ struct ThresholdMetrics {
   double precision = 0, recall = 0, ap = 0, mcc = 0;
 };
 
-/// `labels`: 0 or 1. `similar_is_greater`: false for distances. Pairs of one score keep their order. Computes in fp32 what
-/// the evaluator computes so: the thresholds.
+/// `labels`: 0 or 1. `similar_is_greater`: false for distances. Pairs of one score keep their order. Computes in fp32
+/// what the evaluator computes so: the thresholds.
 ThresholdMetrics best_thresholds(std::span<const float> scores, std::span<const int32_t> labels,
                                  bool similar_is_greater);
 

@@ -44,12 +44,12 @@ class RankingMetrics {
 };
 
 /// Sums the metrics of sentence-transformers' RerankingEvaluator: map, mrr@10 and ndcg@10 of samples with relevant and
-/// other documents. scikit-learn defines the first (average_precision_score) and the last (ndcg_score): documents of one
-/// score share their places.
+/// other documents. scikit-learn defines the first (average_precision_score) and the last (ndcg_score): documents of
+/// one score share their places.
 class RerankingMetrics {
  public:
-  /// Adds a sample with the scores of its documents. The first `relevant` ones are relevant; at least one is, and one is
-  /// not.
+  /// Adds a sample with the scores of its documents. The first `relevant` ones are relevant; at least one is, and one
+  /// is not.
   void add(const std::vector<float>& scores, size_t relevant);
 
   [[nodiscard]] int64_t samples() const { return samples_; }

@@ -5,15 +5,19 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "app/cli/command_line.h"
 #include "app/cli/description.h"
 #include "app/config/fields.h"
+#include "app/retrieval/retrieval_files.h"
+#include "app/retrieval/trec_run.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/tasks/task_scoring.h"
+#include "app/verbs/model/retrieval_options.h"
 #include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
@@ -85,6 +89,50 @@ void add_model_options(CLI::App& app, EvaluateOptions& options) {
       ->needs(checkpoint);
 }
 
+void add_embedding_evaluation(CLI::App& app, EmbeddingEvaluation& options) {
+  auto* beir = app.add_option("--beir", options.beir,
+                              "embedding: directory with corpus.jsonl, queries.jsonl and qrels, in place of --dataset")
+                   ->excludes(app.get_option("--dataset"))
+                   ->excludes(app.get_option("--data-directory"));
+  app.add_option("--split", options.split, "--beir: the file of qrels")->capture_default_str()->needs(beir);
+  app.add_option("--run", options.run, "--beir: file for the rankings, in TREC's format")
+      ->needs(beir)
+      ->needs(app.get_option("--checkpoint"));
+  app.add_option("--kind", options.kind, "embedding: what --dataset has; by default its columns say it")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kPairKinds), std::end(kPairKinds))))
+      ->excludes(beir);
+  add_prompt_options(app, options.prompts, "embedding: ");
+}
+
+/// Throws UsageError for options that do not go together.
+void check_embedding_evaluation(const EvaluateOptions& options) {
+  const EmbeddingEvaluation& embedding = options.embedding;
+  if (options.task != kEmbeddingTask) {
+    if (!embedding.beir.empty() || !embedding.kind.empty() || embedding.prompts.given())
+      throw UsageError("--beir, --kind and prompts are for embedding, not for " + options.task);
+    if (options.long_texts == LongTexts::kWindows) throw UsageError("--long windows is for embedding");
+    return;
+  }
+  if (!options.output_directory.empty()) throw UsageError("embedding has no predictions: no --output-directory");
+  if (options.checkpoint.empty() && embedding.beir.empty())
+    throw UsageError("embedding needs --checkpoint, or --beir and a run in --predictions; see bert evaluate --help");
+  if (embedding.prompts.given() && options.checkpoint.empty())
+    throw UsageError("prompts need --checkpoint; see bert evaluate --help");
+}
+
+/// The metrics of a run of TREC's format, which is computed without a model.
+int score_run_file(const EvaluateOptions& options) {
+  const Judgments judgments = read_judgments(judgments_path(options.embedding.beir, options.embedding.split));
+  std::vector<Ranking> rankings = read_trec_run(options.files.predictions);
+  const int64_t missing = add_missing_rankings(rankings, judgments);
+  if (missing > 0) {
+    std::cerr << fmt::format("bert evaluate: {} of {} judged queries are not in the run; they score 0\n", missing,
+                             judgments.queries.size());
+  }
+  print_metrics(score_rankings(rankings, judgments, /*prefix=*/""));
+  return kOk;
+}
+
 }  // namespace
 
 TaskDataConfig EvaluateOptions::changed(const TaskDataConfig& config) const {
@@ -137,9 +185,10 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
   dataset->excludes(directory);
   auto* predictions =
       app.add_option("--predictions", options.files.predictions,
-                     "SQuAD: JSON, answers by id; ner: columns, the word first and the label last; others: TSV with "
-                     "the columns index and prediction (GLUE's submission format)");
+                     "SQuAD: JSON, answers by id; ner: columns, the word first and the label last; --beir: a run in "
+                     "TREC's format; others: TSV with the columns index and prediction (GLUE's submission format)");
   add_model_options(app, options);
+  add_embedding_evaluation(app, options.embedding);
   predictions->excludes(app.get_option("--checkpoint"));
   app.add_flag("--v2", options.v2, "squad: the data set is SQuAD 2.0");
   auto* null_scores = app.add_option("--na-prob-file", options.files.null_scores,
@@ -155,23 +204,21 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
                  "data.doc_stride, by default those of the run, for models of other programs 384 in SQuAD, else 128")
       ->type_name(kKeyValue);
   app.footer(
-      "embedding: the data set has pairs with scores in the columns sentence1, sentence2 and score; the answer is how "
-      "the similarities of vectors correlate with the scores.\n"
+      "embedding: the data set has sentence1, sentence2 and score (correlation), sentence1, sentence2 and label (0 or "
+      "1, best thresholds), or query and lists positive and negative in JSON lines (reranking); --beir is retrieval. "
+      "Metrics have the names of sentence-transformers' evaluators.\n"
       "The index of an example is its row in the data set, from 0. mnli with --data-directory is the matched set; name "
       "the mismatched one with --dataset.\n\n"
       "Example: bert evaluate squad --dataset dev-v1.1.json --predictions predictions.json\n"
       "         bert evaluate sst2 --data-directory glue/SST-2 --checkpoint runs/sst2\n"
-      "         bert evaluate embedding --dataset sts.tsv --checkpoint all-MiniLM-L6-v2");
+      "         bert evaluate embedding --dataset sts.tsv --checkpoint all-MiniLM-L6-v2\n"
+      "         bert evaluate embedding --beir scifact --checkpoint all-MiniLM-L6-v2 --run minilm.run");
   if (!parse_command_line(app, argc, argv)) return false;
-  if (options.dataset.empty() && options.directory.empty())
-    throw UsageError("want --dataset or --data-directory; see bert evaluate --help");
+  if (options.dataset.empty() && options.directory.empty() && options.embedding.beir.empty())
+    throw UsageError("want --dataset or --data-directory, or --beir; see bert evaluate --help");
   if (options.files.predictions.empty() && options.checkpoint.empty())
     throw UsageError("want --predictions or --checkpoint; see bert evaluate --help");
-  const bool vectors = options.task == kEmbeddingTask;
-  if (vectors && options.checkpoint.empty()) throw UsageError("embedding needs --checkpoint; see bert evaluate --help");
-  if (vectors && !options.output_directory.empty())
-    throw UsageError("embedding has no predictions: no --output-directory");
-  if (!vectors && options.long_texts == LongTexts::kWindows) throw UsageError("--long windows is for embedding");
+  check_embedding_evaluation(options);
   static_cast<void>(options.changed({}));  // throws before the work
   return true;
 }
@@ -181,6 +228,7 @@ int evaluate_command(int argc, char** argv) {
   if (!parse_evaluate(argc, argv, options)) return kOk;
   TaskDefinition task = definition_of(options);
   if (!options.checkpoint.empty()) return run_in_torch_library(argc, argv);
+  if (!options.embedding.beir.empty()) return score_run_file(options);
   const std::string path = find_dataset(options, task);
   const TaskDataConfig config = options.changed({});
   // The classes are those of labels and predictions together, as scikit-learn has them.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/inference/answer_options.h"
+#include "app/retrieval/retrieval_prompts.h"
 #include "app/tasks/task_scoring.h"
 #include "data/config.h"
 #include "data/tasks/task_data.h"
@@ -16,6 +17,14 @@ namespace bert {
 /// The name of what evaluates the vectors of texts.
 inline constexpr const char* kEmbeddingTask = "embedding";
 
+/// What "embedding" is asked for beside a table.
+struct EmbeddingEvaluation {
+  std::string kind;  // of a table: one of kPairKinds; empty: by its columns
+  std::string beir;  // directory of BEIR's layout; empty: a table
+  std::string split = "test", run;
+  RetrievalPrompts prompts;
+};
+
 struct EvaluateOptions {
   std::string task, dataset, directory;
   bool v2 = false;
@@ -23,6 +32,7 @@ struct EvaluateOptions {
   std::string checkpoint, device = "cpu", precision, output_directory;  // with one
   bool trust = false, raw_weights = false;
   std::optional<LongTexts> long_texts = {};
+  EmbeddingEvaluation embedding = {};
   std::vector<std::string> overrides;  // data.KEY=value
 
   /// `config` with the overrides. Throws ConfigError.

@@ -68,7 +68,8 @@ int evaluate_torch_command(int argc, char** argv) {
   EvaluateOptions options;
   if (!parse_evaluate(argc, argv, options)) return kOk;
   TaskDefinition task = definition_of(options);
-  const std::string path = find_dataset(options, task);
+  const bool retrieval = !options.embedding.beir.empty();
+  const std::string path = retrieval ? options.embedding.beir : find_dataset(options, task);
   PredictorOptions how;
   how.device = select_device(options.device, /*local_rank=*/0);
   how.dtype = dtype_named(options.precision);
