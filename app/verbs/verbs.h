@@ -14,6 +14,8 @@ int completion_command(int argc, char** argv);
 int config_command(int argc, char** argv);
 int convert_command(int argc, char** argv);
 int data_command(int argc, char** argv);
+int data_torch_command(int argc, char** argv);      // its action mine-negatives
+int mine_negatives_command(int argc, char** argv);  // the same without LibTorch; argv[0] is the action
 int doctor_command(int argc, char** argv);
 int doctor_torch_command(int argc, char** argv);  // its part that needs LibTorch
 int evaluate_command(int argc, char** argv);
@@ -46,7 +48,8 @@ enum VerbTrait : unsigned {
 #define BERT_VERBS(CORE, TORCH, BOTH)                                                                                 \
   CORE("vocab", vocab_command, kNone, "learn a WordPiece vocabulary from text")                                       \
   CORE("tokenize", tokenize_command, kNone, "text to tokens, ids or offsets")                                         \
-  CORE("data", data_command, kNone, "create, split, verify, show and count pre-training examples")                    \
+  BOTH("data", data_command, data_torch_command, kReadsModel,                                                         \
+       "create, split, verify, show and count pre-training examples; mine negatives")                                 \
   TORCH("pretrain", pretrain_command, kFinishesOnSignal, "pre-train; resumes by itself from its run directory")       \
   TORCH("finetune", finetune_command, kFinishesOnSignal,                                                              \
         "fine-tune on SQuAD, GLUE, NER or one's own tables; resumes like pretrain")                                   \

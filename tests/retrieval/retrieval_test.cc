@@ -15,6 +15,7 @@
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/support/command_testing.h"
+#include "tests/support/predict_command.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/text_file.h"
 #include "tests/testing.h"
@@ -40,6 +41,11 @@ struct Place {
     std::vector<std::string> all = {"evaluate", "embedding", "--checkpoint", checkpoint};
     all.insert(all.end(), arguments.begin(), arguments.end());
     return run_command(evaluate_torch_command, all);
+  }
+  [[nodiscard]] CommandResult mine(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> all = {"data", "mine-negatives", "--checkpoint", checkpoint};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return run_command(data_torch_command, all);
   }
 
   const TemporaryDirectory directory;
@@ -237,6 +243,45 @@ TEST_CASE("evaluate embedding computes the vectors of BEIR's files, of classes a
   const CommandResult reranked = place.evaluate({"--dataset", samples});
   REQUIRE(reranked.code == kOk);
   CHECK(json::parse(reranked.out) == json{{"map", 1.0}, {"mrr@10", 1.0}, {"ndcg@10", 1.0}});
+}
+
+TEST_CASE("data mine-negatives writes the nearest documents that are no positives", "[predict][retrieval]") {
+  const Place place;
+  const Predictor predictor(place.checkpoint);
+  const std::string pairs = place.write("pairs.tsv", "anchor\tpositive\nthe cat\tcats\nthe cat\tsat sat\n.\t. the\n");
+  const std::string corpus = place.write("corpus.txt", "the cat sat.\ncats\n. . .\n");
+  const std::string output = place.directory.path("out.jsonl");
+  const CommandResult mined = place.mine({"--input", pairs, "--corpus", corpus, "--output", output, "--num-negatives",
+                                          "2", "--format", "n-tuple", "--scores"});
+  INFO(mined.err);
+  REQUIRE(mined.code == kOk);
+  const json counts = json::parse(mined.out);
+  CHECK(counts["queries"] == 2);
+  CHECK(counts["documents"] == 5);
+  CHECK(counts["rows"] == 3);
+  const auto rows = testing::lines_of(read_file(output));
+  REQUIRE(rows.size() == 3);
+  std::vector<std::string> others = {"the cat sat.", ". . .", ". the"};
+  const Tensor scores =
+      similarity_matrix(Similarity::kCosine, predictor.encode({"the cat"}), predictor.encode(others))[0];
+  const auto [sorted, order] = scores.sort(-1, /*descending=*/true);
+  for (const size_t row : {size_t{0}, size_t{1}}) {
+    CHECK(rows[row]["anchor"] == "the cat");
+    CHECK(rows[row]["positive"] == (row == 0 ? "cats" : "sat sat"));
+    CHECK(rows[row]["negative_1"] == others[static_cast<size_t>(order[0].item<int64_t>())]);
+    CHECK(rows[row]["negative_2"] == others[static_cast<size_t>(order[1].item<int64_t>())]);
+    CHECK(rows[row]["scores"][2] == testing::Approx(sorted[1].item<double>()).margin(1e-5));
+  }
+  const auto code = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--input", pairs, "--output", output};
+    all.insert(all.end(), more.begin(), more.end());
+    return place.mine(all).code;
+  };
+  CHECK(code({"--range-min", "3", "--range-max", "4"}) == kUsage);
+  CHECK(code({"--anchor-column", "x"}) == kBadData);
+  CHECK(code({"--max-score", "-2"}) == kOk);
+  CHECK(read_file(output).empty());
+  CHECK(place.mine({"--input", pairs, "--output", pairs}).code == kUsage);
 }
 
 }  // namespace bert

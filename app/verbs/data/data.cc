@@ -40,6 +40,7 @@ constexpr Action kDataActions[] = {
     {"create", data_create, "makes pre-training examples from text"},
     {"convert", data_convert, "writes examples into another format"},
     {"split", data_split, "splits prose into sentences"},
+    {"mine-negatives", mine_negatives_command, "adds hard negatives to pairs of texts, with a sentence encoder"},
     {"verify", data_verify, "checks every byte of shards"},
     {"show", data_show, "shows one example"},
     {"stats", data_stats, "prints counts and a histogram of lengths"},
