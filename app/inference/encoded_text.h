@@ -31,6 +31,14 @@ struct EncodedText {
 /// Encodes a text of any length. A SentencePiece model does not recognise [MASK] in a text, so the text is split there.
 EncodedText encode_text(const Tokenizer& tokenizer, std::string text);
 
+/// Takes the tokens beyond the first or, with `at_begin`, the last `most` out of a longer text, between [CLS] and [SEP].
+/// Returns false, with the text as it was, if a mask is among them.
+bool cut_text(EncodedText& encoded, int64_t most, bool at_begin);
+
+/// The ids of a text of the vocabulary's tokens. [CLS] and [SEP] are added unless they are there. Throws TextError with
+/// index 0 for no ids, and for one that the vocabulary has not.
+EncodedText encode_ids(const Vocabulary& vocabulary, std::vector<int32_t> ids);
+
 /// A text that has no answer: it is too long, or has no [MASK]. `index` is its place among the texts of the call.
 /// `reason` is the message without the beginning of the text.
 struct TextError : DataError {

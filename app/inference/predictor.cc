@@ -116,16 +116,8 @@ struct Predictor::Impl {
     const LongTexts treatment = wishes.long_texts.value_or(options.long_texts.value_or(usual));
     if (treatment == LongTexts::kRefuse) throw TextError(index, tokens + "; shorten it", encoded.text);
     if (treatment == LongTexts::kWindows && task == Task::kEmbedding && !wishes.of_tokens) return encoded;
-    const size_t lost = encoded.ids.size() - static_cast<size_t>(longest);
-    const auto gap = cut_at_begin ? encoded.ids.begin() + 1 : encoded.ids.end() - 1 - static_cast<std::ptrdiff_t>(lost);
-    const auto first = static_cast<size_t>(gap - encoded.ids.begin());
-    for (size_t& mask : encoded.masks) {
-      if (mask >= first && mask < first + lost)
-        throw TextError(index, tokens + ", which leave out a [MASK]", encoded.text);
-      if (mask >= first) mask -= lost;
-    }
-    encoded.ids.erase(gap, gap + static_cast<std::ptrdiff_t>(lost));
-    encoded.cut = true;
+    if (!cut_text(encoded, longest, cut_at_begin))
+      throw TextError(index, tokens + ", which leave out a [MASK]", encoded.text);
     return encoded;
   }
 
@@ -299,16 +291,7 @@ EncodedText Predictor::encode(Task task, std::string text, const AnswerOptions& 
 }
 
 EncodedText Predictor::encode(Task task, std::vector<int32_t> ids, const AnswerOptions& options) const {
-  const Vocabulary& vocabulary = tokenizer().vocabulary();
-  if (ids.empty()) throw TextError(0, "the text has no ids");
-  for (const int32_t id : ids) {
-    if (id >= 0 && id < vocabulary.size()) continue;
-    throw TextError(0, "id " + std::to_string(id) + ": the vocabulary has those from 0 to " +
-                           std::to_string(vocabulary.size() - 1));
-  }
-  if (ids.front() != vocabulary.cls_id()) ids.insert(ids.begin(), vocabulary.cls_id());
-  if (ids.size() < 2 || ids.back() != vocabulary.sep_id()) ids.push_back(vocabulary.sep_id());
-  return impl_->fitted(task, {.text = {}, .ids = std::move(ids), .masks = {}, .options = {}}, options, /*index=*/0);
+  return impl_->fitted(task, encode_ids(tokenizer().vocabulary(), std::move(ids)), options, /*index=*/0);
 }
 
 std::vector<MaskFilling> Predictor::fill_mask(std::span<const EncodedText> texts) const {
