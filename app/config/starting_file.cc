@@ -76,8 +76,9 @@ Keys finetune_keys(const std::string& task) {
     add({"data/doc_stride", "data/max_query_length", "data/max_answer_length", "data/n_best_size"});
   if (task == "squad-v2") add({"data/search_null_threshold"});
   if (task == "ner") add({"data/labels"});
-  if (task.starts_with("text-")) add({"data/text_column", "data/text_pair_column", "data/label_column"});
+  if (task.starts_with("text-") || task == "rerank") add({"data/text_column", "data/text_pair_column", "data/label_column"});
   if (task == "text-classification") add({"data/labels"});
+  if (task == "embedding") add({"embedding/pooling", "embedding/normalize", "embedding/no_duplicates"});
   add({"optimizer/type", "optimizer/lr", "optimizer/weight_decay", "optimizer/max_grad_norm",
        "optimizer/layer_lr_decay", "schedule/type", "schedule/warmup_proportion"});
   return keys;
@@ -131,6 +132,12 @@ FinetuneConfig finetune_recipe(const std::string& task) {
   }
   constexpr double kRateOfWords = 5e-5;
   constexpr int64_t kBatchOfChoices = 16;
+  if (task == "rerank") {
+    config.data.directory = "passages";
+    config.data.task.text_column = "query";
+    config.data.task.text_pair_column = "passage";
+  }
+  if (task == "embedding") config.data.directory = "pairs";
   if (task == "ner") config.optimizer.lr = kRateOfWords;
   if (task == "swag") config.micro_batch_size = config.global_batch_size = kBatchOfChoices;
   return config;
