@@ -66,8 +66,8 @@ class HttpHandler {
   [[nodiscard]] virtual bool answers_when_full(const ServerRequest& /*request*/) const { return false; }
   /// Answers a request. An HttpError becomes its answer; any other exception becomes 500.
   virtual ServerResponse answer(const ServerRequest& request) = 0;
-  /// The answer to a request that is refused, with the body that its client understands. The path is "" if the head could
-  /// not be read.
+  /// The answer to a request that is refused, with the body that its client understands. The path is "" if the head
+  /// could not be read.
   [[nodiscard]] virtual ServerResponse refusal(const ServerRequest& /*request*/, const HttpError& error) const {
     return error_response(error);
   }

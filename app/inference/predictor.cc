@@ -417,10 +417,6 @@ const SentenceEncoder& Predictor::sentence_encoder() const { return impl_->head.
 
 std::vector<std::string> Predictor::tokens(const EncodedText& text) const { return impl_->tokens_of(text); }
 
-std::vector<std::string> Predictor::tokens(const std::string& text) const {
-  return tokens(encode_text(tokenizer(), text));
-}
-
 std::vector<MaskFilling> Predictor::fill_mask(const std::vector<std::string>& texts, int64_t top_k) const {
   return fill_mask(impl_->encode_all(Task::kFillMask, texts, {.top_k = top_k}));
 }

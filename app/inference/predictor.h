@@ -105,8 +105,8 @@ class Predictor {
   /// The text for the functions below, which then tokenize nothing. Throws TextError with index 0 for a text that
   /// `task` has no answer for.
   [[nodiscard]] EncodedText encode(Task task, std::string text, const AnswerOptions& options = {}) const;
-  /// The same of a text that the caller has tokenized: `ids` of the vocabulary. [CLS] and [SEP] are added unless they are
-  /// there; no prompt is. Throws TextError also for no ids, and for one that the vocabulary has not.
+  /// The same of a text that the caller has tokenized: `ids` of the vocabulary. [CLS] and [SEP] are added unless they
+  /// are there; no prompt is. Throws TextError also for no ids, and for one that the vocabulary has not.
   [[nodiscard]] EncodedText encode(Task task, std::vector<int32_t> ids, const AnswerOptions& options = {}) const;
   /// The fillers that the options of each text ask for.
   [[nodiscard]] std::vector<MaskFilling> fill_mask(std::span<const EncodedText> texts) const;
@@ -125,7 +125,9 @@ class Predictor {
   [[nodiscard]] std::vector<std::string> tokens(const EncodedText& text) const;
 
   /// The text's tokens, [CLS] and [SEP] included.
-  [[nodiscard]] std::vector<std::string> tokens(const std::string& text) const;
+  [[nodiscard]] std::vector<std::string> tokens(const std::string& text) const {
+    return tokens(encode_text(tokenizer(), text));
+  }
 
   [[nodiscard]] const BertConfig& config() const;
   [[nodiscard]] const Tokenizer& tokenizer() const;

@@ -100,9 +100,9 @@ class TaskPredictor {
                                                                  const AnswerOptions& options = {}) const;
   /// True if the model has one output, which the functions below take for the relevance of a passage to a query.
   [[nodiscard]] bool is_reranker() const;
-  /// The score of each pair of encode({.text = query, .second = passage}), as CrossEncoder of sentence-transformers gives
-  /// it: the sigmoid of the logit, unless the model says that it is the logit. FunctionToApply::kSigmoid and kNone have
-  /// one or the other in any case. Throws c10::Error unless is_reranker().
+  /// The score of each pair of encode({.text = query, .second = passage}), as CrossEncoder of sentence-transformers
+  /// gives it: the sigmoid of the logit, or the logit if the model says so. FunctionToApply::kSigmoid and kNone are one
+  /// and the other in any case. Throws c10::Error unless is_reranker().
   [[nodiscard]] std::vector<double> scores(std::span<const EncodedInput> pairs) const;
   /// The passages, best first; the `top_k` best ones, or all. Throws as scores().
   [[nodiscard]] std::vector<RankedPassage> rerank(const std::string& query, const std::vector<std::string>& passages,

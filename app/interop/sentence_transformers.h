@@ -20,9 +20,10 @@ struct SentenceModules {
   std::map<std::string, std::string> folders;  // of pooling and dense layers, by their names in what is written
 };
 
-/// Reads modules.json of `directory` and what it names: Transformer, then Pooling, Dense (any number), Normalize. Nothing
-/// if there is no modules.json, or if it is that of a CrossEncoder, which has a Transformer alone. Throws DataError for other modules, another order, and sizes that do not fit; IoError;
-/// RefusedError for a pickle without options.trust.
+/// Reads modules.json of `directory` and what it names: Transformer, then Pooling, Dense (any number), Normalize.
+/// Nothing if there is no modules.json, or if it is that of a CrossEncoder, which has a Transformer alone. Throws
+/// DataError for other modules, another order, and sizes that do not fit; IoError; RefusedError for a pickle without
+/// options.trust.
 std::optional<SentenceModules> read_sentence_modules(const std::string& directory, const ForeignOptions& options,
                                                      ImportReport& report);
 

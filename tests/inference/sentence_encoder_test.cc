@@ -268,6 +268,26 @@ TEST_CASE("A text that is too long is refused, cut or read in windows", "[predic
   const Tensor first = states_of(predictor, "the cat sat. the cat sat"),
                second = states_of(predictor, ". the cat sat. cats");
   CHECK(close(predictor.encode({text}, {.long_texts = LongTexts::kWindows})[0], torch::cat({first, second}).mean(0)));
+  const AnswerOptions tokens{.long_texts = LongTexts::kWindows, .of_tokens = true};
+  CHECK(predictor.encode(Task::kEmbedding, text, tokens).ids.size() == 12);  // cut: tokens of windows have no place
+}
+
+TEST_CASE("A text may come as the ids of its tokens, with or without [CLS] and [SEP]", "[predict]") {
+  const Directory place(json{{"pooling_mode", "mean"}});
+  const Predictor predictor(place.path);
+  const std::vector<int32_t> whole = predictor.encode(Task::kEmbedding, std::string("the cat sat.")).ids;
+  REQUIRE(whole.size() == 6);
+  const std::vector<int32_t> inside(whole.begin() + 1, whole.end() - 1);
+  for (const std::vector<int32_t>& ids :
+       {whole, inside, {whole.begin(), whole.end() - 1}, {whole.begin() + 1, whole.end()}})
+    CHECK(predictor.encode(Task::kEmbedding, ids).ids == whole);
+  const EncodedText text = predictor.encode(Task::kEmbedding, inside);
+  CHECK(close(predictor.sentence_embeddings({&text, 1})[0], predictor.encode({"the cat sat."})[0]));
+  CHECK(predictor.encode(Task::kEmbedding, std::vector<int32_t>(100, 5)).ids.size() == 12);  // the longest text
+  CHECK_THROWS_WITH(predictor.encode(Task::kEmbedding, std::vector<int32_t>{5, 1000000}),
+                    Contains("id 1000000: the vocabulary has those from 0 to "));
+  CHECK_THROWS_WITH(predictor.encode(Task::kEmbedding, std::vector<int32_t>{-1}), Contains("id -1: the vocabulary"));
+  CHECK_THROWS_WITH(predictor.encode(Task::kEmbedding, std::vector<int32_t>()), Contains("the text has no ids"));
 }
 
 TEST_CASE("An empty line is a text as in sentence-transformers, so rows are lines", "[predict][process]") {

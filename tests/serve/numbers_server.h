@@ -35,8 +35,8 @@ struct NumbersText final : ModelText {
   int64_t vectors = 1;
 };
 
-/// The vector of a text is {1, its bytes / 2, -2}, or its ids; with of_tokens {1, 2, 3} and {4, 5, 6}. The score of a pair
-/// is the share of "x" in the passage. "unknown" has no answer, "broken" breaks the model.
+/// The vector of a text is {1, its bytes / 2, -2}, or its ids; with of_tokens {1, 2, 3} and {4, 5, 6}. The score of a
+/// pair is the share of "x" in the passage. "unknown" has no answer, "broken" breaks the model.
 class NumbersModel final : public Model {
  public:
   explicit NumbersModel(InputForm form) : form_(form) {}

@@ -20,8 +20,8 @@ ServerResponse kserve_ready(const Call& call);
 /// GET /v2/models/NAME: its inputs and outputs; /v2/models/NAME/ready.
 ServerResponse kserve_model(const Call& call);
 ServerResponse kserve_model_ready(const Call& call);
-/// POST /v2/models/NAME/infer. The output of embedding is FP32 [N, D], that of rerank FP32 [N, 1]; that of other tasks is
-/// BYTES [N], the JSON of `bert predict`.
+/// POST /v2/models/NAME/infer. The output of embedding is FP32 [N, D], that of rerank FP32 [N, 1]; that of other tasks
+/// is BYTES [N], the JSON of `bert predict`.
 ServerResponse kserve_infer(const Call& call);
 
 /// {"error": reason}; 400 in the place of 422.

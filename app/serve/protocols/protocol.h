@@ -1,5 +1,5 @@
-// What the protocols of a server share. Each protocol has a file of its own, whose functions answer its paths; the table
-// of all paths is in service.cc.
+// What the protocols of a server share. Each protocol has a file of its own, whose functions answer its paths; the
+// table of all paths is in service.cc.
 #pragma once
 
 #include <cstddef>
