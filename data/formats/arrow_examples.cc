@@ -121,9 +121,7 @@ class ArrowExampleWriter : public ExampleWriter {
     if (static_cast<int64_t>(example.masked_ids.size()) > info_.max_predictions_per_seq)
       throw DataError(fmt::format("{}: an example has {} masks, the file has room for {}", path_,
                                   example.masked_ids.size(), info_.max_predictions_per_seq));
-    const ArrowRow row =
-        vocabulary_ != nullptr ? to_lddl(example, *vocabulary_, buffers_) : to_hugging_face(example, buffers_);
-    if (!writer_->add(row, [&](std::string_view text) { reason_ = text; })) fail();
+    if (!writer_->add(row_of(example), [&](std::string_view text) { reason_ = text; })) fail();
   }
 
   void commit() override {
@@ -132,6 +130,14 @@ class ArrowExampleWriter : public ExampleWriter {
   }
 
  private:
+  ArrowRow row_of(const PretrainingExample& example) {
+    if (vocabulary_ == nullptr) return to_hugging_face(example, buffers_);
+    try {
+      return to_lddl(example, *vocabulary_, buffers_);
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("{}: {}", path_, error.what()));
+    }
+  }
   [[noreturn]] void fail() const { throw IoError(fmt::format("{}: cannot write: {}", path_, reason_)); }
 
   std::string path_;

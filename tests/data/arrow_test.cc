@@ -186,6 +186,15 @@ TEST_CASE("Arrow and Parquet give back what was written, with the facts", "[unit
     std::ofstream(path, std::ios::binary) << bytes.substr(0, bytes.size() / 2);
     CHECK_THAT(reading_error(path, &vocabulary), Contains("cannot read it as Arrow or Parquet"));
   }
+  // Without masks there is no column of them: LDDL's loader then draws masks.
+  ExampleFileInfo unmasked = info;
+  unmasked.parameters = {{"masking", "none"}};
+  const std::string path = directory.path("unmasked.parquet");
+  const auto writer = create_examples_file("parquet", path, unmasked, &vocabulary);
+  CHECK_THROWS_WITH(writer->add({{2, 5, 6, 3}, 4, {}, {}, false}), Contains(path + ": an example is no pair"));
+  writer->add({{2, 5, 3, 6, 3}, 3, {}, {}, false});
+  writer->commit();
+  CHECK_THAT(read_file(path), Contains("is_random_next") && !Contains("masked_lm_positions"));
   CHECK_THROWS_WITH(create_examples_file("parquet", directory.path("b"), info), Contains("with --vocab"));
   CHECK_THROWS_AS(create_examples_file("arrow", directory.path("absent/b"), info), IoError);
 }
