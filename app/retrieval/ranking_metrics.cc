@@ -115,8 +115,8 @@ std::vector<TaskMetric> RankingMetrics::means(const std::string& prefix) const {
 
 void RerankingMetrics::add(const std::vector<float>& scores, size_t relevant) {
   const std::vector<size_t> order = best_first(scores);
-  std::vector<bool> hits;
-  for (const size_t place : order) hits.push_back(place < relevant);
+  std::vector<bool> hits(order.size());
+  for (size_t i = 0; i < order.size(); ++i) hits[i] = order[i] < relevant;
   std::vector<int32_t> labels(scores.size(), 0);
   std::fill_n(labels.begin(), relevant, 1);
   map_ += average_precision(scores, labels);

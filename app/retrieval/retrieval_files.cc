@@ -138,7 +138,8 @@ Judgments read_judgments(const std::string& path) {
 }
 
 std::string judgments_path(const std::string& directory, const std::string& split) {
-  const std::string folder = directory + "/qrels", path = folder + "/" + split + ".tsv";
+  const std::string folder = directory + "/qrels";
+  std::string path = folder + "/" + split + ".tsv";
   std::error_code absent;
   if (std::filesystem::exists(path, absent)) return path;
   std::vector<std::string> splits;

@@ -37,7 +37,7 @@ def compare(name, ours, theirs):
     theirs = {key: float(value) for key, value in theirs.items()}
     if set(ours) != set(theirs):
         sys.exit(f"{name}: other figures: {sorted(set(ours) ^ set(theirs))}")
-    gap, key = max((abs(ours[key] - theirs[key]), key) for key in ours)
+    gap, key = max((abs(ours[key] - theirs[key]) / max(1, abs(theirs[key])), key) for key in ours)  # a distance may be above 1
     worst = max(worst, gap)
     print(f"{name}: {len(ours)} figures, largest difference {gap:.1e} of {key}: {ours[key]} and {theirs[key]}", flush=True)
 
