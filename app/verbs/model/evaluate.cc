@@ -17,6 +17,7 @@
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/tasks/task_scoring.h"
+#include "app/verbs/model/evaluate_pretraining.h"
 #include "app/verbs/model/retrieval_options.h"
 #include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
@@ -204,6 +205,7 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
                  "data.doc_stride, by default those of the run, for models of other programs 384 in SQuAD, else 128")
       ->type_name(kKeyValue);
   app.footer(
+      "Pre-trained models are evaluated by `bert evaluate pretraining`, which has its own --help.\n"
       "embedding: the data set has sentence1, sentence2 and score (correlation), sentence1, sentence2 and label (0 or "
       "1, best thresholds), or query and lists positive and negative in JSON lines (reranking); --beir is retrieval. "
       "Metrics have the names of sentence-transformers' evaluators.\n"
@@ -224,6 +226,7 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
 }
 
 int evaluate_command(int argc, char** argv) {
+  if (is_pretraining_evaluation(argc, argv)) return evaluate_pretraining_command(argc, argv);
   EvaluateOptions options;
   if (!parse_evaluate(argc, argv, options)) return kOk;
   TaskDefinition task = definition_of(options);

@@ -16,6 +16,7 @@
 #include "app/system/machine/threads.h"
 #include "app/verbs/model/evaluate.h"
 #include "app/verbs/model/evaluate_embedding.h"
+#include "app/verbs/model/evaluate_pretraining.h"
 #include "app/verbs/model/weights_options.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
@@ -65,6 +66,7 @@ void write_outputs(const std::string& directory, const std::vector<TaskOutput>& 
 }  // namespace
 
 int evaluate_torch_command(int argc, char** argv) {
+  if (is_pretraining_evaluation(argc, argv)) return evaluate_pretraining_torch_command(argc, argv);
   EvaluateOptions options;
   if (!parse_evaluate(argc, argv, options)) return kOk;
   TaskDefinition task = definition_of(options);
