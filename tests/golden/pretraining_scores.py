@@ -15,11 +15,11 @@ import transformers
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "hf_model.json").read_text())
 # With masks; masked positions and their ids before; the begin of segment B; the label. 6 to 8 are "un ##aff ##able", 17 is "##s".
 EXAMPLES = [
-    {"ids": [2, 5, 9, 4, 10, 3, 11, 4, 13, 3], "masked": [[3, 17], [7, 12]], "segment_b": 6, "random": 0},
+    {"ids": [2, 5, 9, 4, 10, 3, 11, 4, 13, 3], "masked": [[3, 17], [7, 16]], "segment_b": 6, "random": 0},
     {"ids": [2, 6, 4, 8, 9, 3, 5, 4, 3], "masked": [[2, 7], [7, 9]], "segment_b": 6, "random": 1},
     {"ids": [2, 12, 13, 3, 20, 18, 3], "masked": [[1, 12], [5, 19], [4, 20]], "segment_b": 4, "random": 1},
 ]
-TEXT = ["The unaffable cats sat on a mat.", "the cat, and 42 mat of a café"]
+TEXT = ["The unaffable cats sat on", "the Café, and 42 mat of a"]
 work = pathlib.Path(tempfile.mkdtemp())
 for name in ["pretraining", "tokenizer"]:
     for file, content in GOLDEN["directories"][name].items():
