@@ -1,8 +1,8 @@
-"""Writes pretraining_scores.json: what transformers' BertForPreTraining of hf_model.json says of a few examples and texts.
+"""Writes pretraining_scores.json: the losses of transformers' BertForPreTraining of hf_model.json on a few examples and texts.
 
 Versions: transformers 5.17.0, torch 2.11.0, Python 3.11. Run: python3 pretraining_scores.py > pretraining_scores.json
-The losses are cross entropies, in double, of the logits in fp32. The pseudo-perplexity is that of a word: Salazar et al., "Masked
-Language Model Scoring", 2020, section 4.
+The losses are cross entropies, in double, of the logits in fp32. The pseudo-perplexity is that of a word: Salazar et al.,
+"Masked Language Model Scoring", 2020, section 4.
 """
 import json
 import math
@@ -13,7 +13,8 @@ import torch
 import transformers
 
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "hf_model.json").read_text())
-# With masks; masked positions and their ids before; the begin of segment B; the label. 6 to 8 are "un ##aff ##able", 17 is "##s".
+# With masks; masked positions and their ids before; the begin of segment B; the label. 6 to 8 are "un ##aff ##able", 17 is
+# "##s".
 EXAMPLES = [
     {"ids": [2, 5, 9, 4, 10, 3, 11, 4, 13, 3], "masked": [[3, 17], [7, 16]], "segment_b": 6, "random": 0},
     {"ids": [2, 6, 4, 8, 9, 3, 5, 4, 3], "masked": [[2, 7], [7, 9]], "segment_b": 6, "random": 1},

@@ -32,7 +32,7 @@ bool parse_evaluate_pretraining(int argc, char** argv, EvaluatePretrainingOption
       ->check(number_in(kShortest, kLongest))
       ->capture_default_str();
   app.add_option("--pseudo-examples", options.pseudo_examples,
-                 "of these, the examples whose tokens are masked in turn, for the pseudo-perplexity; 0: none")
+                 "of these, the examples, spread evenly, whose tokens are masked in turn: pseudo-perplexity; 0: none")
       ->check(number_in<int64_t>(0, kManyTimes))
       ->capture_default_str();
   app.add_option("--device", options.device, "auto takes cuda if there is a GPU")

@@ -42,6 +42,7 @@ class PretrainingData {
     }
     if (begins_as_shard(files_.front())) {
       shards_.emplace(files_);
+      for (const Pretrained& model : models) check_vocabulary(model);
       const auto masked = [](const auto& shard) { return shard->manifest().masked_tokens > 0; };
       if (!seed_ && std::ranges::none_of(shards_->shards(), masked)) seed_ = kMaskSeed;
       return;
@@ -58,7 +59,6 @@ class PretrainingData {
     const Tokenizer& tokenizer = *model.tokenizer;
     EvaluatedExamples examples;
     if (shards_) {
-      check_vocabulary(model);
       examples = examples_of_shards(*shards_, tokenizer, options_.max_examples);
     } else {
       examples = examples_of_pieces(pieces_, tokenizer, max_tokens_);
@@ -78,8 +78,8 @@ class PretrainingData {
 
   void check_vocabulary(const Pretrained& model) {
     const Vocabulary& vocabulary = model.tokenizer->vocabulary();
-    if (shards_->vocabulary_checksum().empty()) return shards_->assume_vocabulary(vocabulary.size());
-    if (shards_->vocabulary_checksum() == vocabulary.hash()) return;
+    if (shards_->vocabulary_checksum().empty()) shards_->assume_vocabulary(vocabulary.size());
+    if (shards_->vocabulary_checksum().empty() || shards_->vocabulary_checksum() == vocabulary.hash()) return;
     throw DataError(
         fmt::format("{}: made with another vocabulary ({} entries) than that of {} ({}); give the text in --dataset",
                     files_.front(), shards_->vocab_size(), model.name, vocabulary.size()));

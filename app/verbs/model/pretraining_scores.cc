@@ -219,7 +219,7 @@ PretrainingScores score_pretraining(const Pretrained& pretrained, const Evaluate
     progress(static_cast<double>(end) / work);
   }
   for (size_t i = 0; i < pseudo; ++i) {
-    add_pseudo(scorer, all[i], vocabulary.mask_id(), scores);
+    add_pseudo(scorer, all[i * all.size() / pseudo], vocabulary.mask_id(), scores);
     progress(static_cast<double>(all.size() + (i + 1) * static_cast<size_t>(longest)) / work);
   }
   return scores;

@@ -41,9 +41,9 @@ struct PretrainingScores {
 };
 
 /// Evaluates in fp32 on `device`, without dropout. A softmax is over the tokens of the vocabulary: rows of the model
-/// beyond it are padding. The first `pseudo_examples` examples are also masked token by token. `progress` gets the
-/// finished share. Throws DataError for a model without a masked-token head, without a tokenizer, or with fewer
-/// positions than an example has.
+/// beyond it are padding. `pseudo_examples` of the examples, spread evenly, are also masked token by token. `progress`
+/// gets the finished share. Throws DataError for a model without a masked-token head, without a tokenizer, or with
+/// fewer positions than an example has.
 PretrainingScores score_pretraining(const Pretrained& pretrained, const EvaluatedExamples& examples, size_t sources,
                                     int64_t pseudo_examples, c10::Device device,
                                     const std::function<void(double share)>& progress);
