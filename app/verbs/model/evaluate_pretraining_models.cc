@@ -184,7 +184,7 @@ int evaluate_pretraining_torch_command(int argc, char** argv) {
   std::vector<Pretrained> models;
   for (const std::string& checkpoint : options.checkpoints) {
     check_raw_weights(checkpoint, weights);
-    models.push_back(load_pretrained({checkpoint, options.trust}, weights, say_in("bert evaluate")));
+    models.push_back(load_pretrained({checkpoint, options.trust, Task::kFillMask}, weights, say_in("bert evaluate")));
   }
   PretrainingData data(options, models);
   keep_large_blocks();
