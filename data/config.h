@@ -67,6 +67,20 @@ inline std::span<const char* const> names_of(StoredMasks /*type*/) {
   return kNames;
 }
 
+/// The task of independent labels.
+inline constexpr const char* kMultiLabelTask = "multi-label-classification";
+
+/// The thresholds above which labels of a multi-label task are predicted.
+enum class ThresholdSearch : uint8_t {
+  kNone,     // the one of the configuration
+  kOne,      // the one with the best micro F1 on the development examples
+  kPerLabel  // for each label the one with its best F1 on the development examples
+};
+inline std::span<const char* const> names_of(ThresholdSearch /*type*/) {
+  static constexpr std::array<const char*, 3> kNames = {"none", "one", "per_label"};
+  return kNames;
+}
+
 /// The choice of the tokens that are masked (data/examples/masking.h).
 struct MaskingConfig {
   double masked_lm_prob = 0.15;          // share of a sequence's tokens
@@ -123,7 +137,12 @@ struct TaskDataConfig {
   std::string text_pair_column;
   std::string label_column = "label";
   std::vector<std::string> labels;
-  bool cut_at_begin = false;  // no key: the wish of the model's tokenizer (truncation_side left)
+  std::vector<std::string> label_columns;
+  std::string label_separator = ",";
+  double label_threshold = 0.5;
+  ThresholdSearch search_label_threshold = ThresholdSearch::kNone;
+  std::vector<double> label_thresholds;  // no key: one for each label, as searched; empty: label_threshold
+  bool cut_at_begin = false;             // no key: the wish of the model's tokenizer (truncation_side left)
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -142,6 +161,15 @@ struct TaskDataConfig {
     visit("label_column", self.label_column, "own tables: column of the label, or of the number");
     visit("labels", self.labels,
           "own tables and ner: labels in their order; empty = those of the training file, sorted");
+    visit("label_columns", self.label_columns,
+          "multi-label: columns of 0 and 1, one for each label, in place of label_column; their names are the labels");
+    visit("label_separator", self.label_separator,
+          "multi-label: text between the labels in label_column; JSON lines may have lists in its place");
+    visit("label_threshold", self.label_threshold,
+          "multi-label without the search: a label is predicted where its probability exceeds this", 0.0, 1.0);
+    visit("search_label_threshold", self.search_label_threshold,
+          "multi-label: none: label_threshold; one: the threshold with the best micro F1 on the development set; "
+          "per_label: that with the best F1 of each label");
   }
 };
 

@@ -107,6 +107,10 @@ void check_embedding(const FinetuneConfig& config, ConfigReport& report) {
 void check(const FinetuneConfig& config, ConfigReport& report) {
   check_run(config, report);
   check_embedding(config, report);
+  if (!config.data.task.label_columns.empty() && config.task != kMultiLabelTask)
+    report.add("/data/label_columns", fmt::format("want task {} with it, and task is {}", kMultiLabelTask, config.task),
+               {"/task"});
+  if (config.data.task.label_separator.empty()) report.add("/data/label_separator", "want a text, which is not empty");
   if (config.reports("samples")) report.add("/report", "want no samples, which pre-training alone has");
   check_distillation(config, report);
   const auto needs_evaluations = [&](const char* pointer, bool used) {

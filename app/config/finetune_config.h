@@ -99,7 +99,7 @@ struct FinetuneConfig : RunConfig {
     RunConfig::visit_fields(self, visit);
     visit("task", self.task, "the task, which gives the head, the files and the metrics",
           OneOf{"squad-v1", "squad-v2", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ner",
-                "swag", "text-classification", "text-regression", "rerank", "embedding"});
+                "swag", "text-classification", "multi-label-classification", "text-regression", "rerank", "embedding"});
     visit("max_steps", self.max_steps,
           "number of applied optimizer steps; the length of the schedule; 0 = that of num_train_epochs", 0, kMostSteps);
     visit("num_train_epochs", self.num_train_epochs, "times that the training examples are used, if max_steps is 0",
@@ -126,7 +126,8 @@ struct FinetuneConfig : RunConfig {
           "gradient_checkpointing and distributed.shard_optimizer_state",
           -1, 1000);
     visit("class_weights", self.class_weights,
-          "balanced: the loss of a class counts by the inverse of its frequency (scikit-learn's balanced)");
+          "balanced: the loss of a class counts by the inverse of its frequency (scikit-learn's balanced); "
+          "multi-label: pos_weight is the number of examples without the label by the number with it");
     visit("data", self.data, "files of the task and tokenization");
     visit("distillation", self.distillation, "a larger model as teacher");
     visit("embedding", self.embedding, "task embedding: data sets, losses and the modules behind the encoder");

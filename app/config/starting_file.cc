@@ -76,8 +76,10 @@ Keys finetune_keys(const std::string& task) {
     add({"data/doc_stride", "data/max_query_length", "data/max_answer_length", "data/n_best_size"});
   if (task == "squad-v2") add({"data/search_null_threshold"});
   if (task == "ner") add({"data/labels"});
-  if (task.starts_with("text-") || task == "rerank") add({"data/text_column", "data/text_pair_column", "data/label_column"});
-  if (task == "text-classification") add({"data/labels"});
+  if (task.starts_with("text-") || task == kMultiLabelTask || task == "rerank")
+    add({"data/text_column", "data/text_pair_column", "data/label_column"});
+  if (task == "text-classification" || task == kMultiLabelTask) add({"data/labels"});
+  if (task == kMultiLabelTask) add({"data/label_columns", "data/label_separator", "data/search_label_threshold"});
   if (task == "embedding") add({"embedding/pooling", "embedding/normalize", "embedding/no_duplicates"});
   add({"optimizer/type", "optimizer/lr", "optimizer/weight_decay", "optimizer/max_grad_norm",
        "optimizer/layer_lr_decay", "schedule/type", "schedule/warmup_proportion"});
@@ -117,7 +119,7 @@ FinetuneConfig finetune_recipe(const std::string& task) {
   config.task = task;
   config.run_directory = "runs/" + task;
   config.initial_checkpoint = "runs/phase2";
-  config.data.directory = task.starts_with("text-") ? "texts" : task;
+  config.data.directory = task.starts_with("text-") || task == kMultiLabelTask ? "texts" : task;
   for (const TaskDirectory& each : kDirectories) {
     if (each.task == task) config.data.directory = each.directory;
   }

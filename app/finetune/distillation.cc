@@ -27,7 +27,8 @@ void fit_task(Pretrained& teacher, const Student& student,
   // The tasks of models of other programs that do not name one (app/interop/hugging_face_config.cc), and of own tables.
   constexpr std::array<const char*, 5> kGeneral = {"text-classification", "text-regression", "ner", "squad-v1", "swag"};
   const TaskDefinition& task = student.task;
-  const bool general = std::ranges::find(kGeneral, teacher.model.task) != kGeneral.end();
+  const bool general = std::ranges::find(kGeneral, teacher.model.task) != kGeneral.end() &&
+                       teacher.model.multi_label == task.multi_label;
   if (teacher.model.task != task.name && !(general && task_definition(teacher.model.task).kind == task.kind)) {
     throw ConfigError(
         fmt::format("{}{} {}, and task is {}; expected a model that was fine-tuned on {}", kField, teacher.name,
@@ -157,6 +158,7 @@ TappedOutput forward_with_taps(TaskModel& model, const PackedBatch& batch, int64
 Distillation::Distillation(const FinetuneConfig& config, const Pretrained& teacher, c10::Device device)
     : config_(config.distillation),
       kind_(task_definition(config.task).kind),
+      multi_label_(task_definition(config.task).multi_label),
       precision_(config.precision),
       device_(device),
       heads_(config.model.num_attention_heads),
@@ -189,6 +191,10 @@ torch::Tensor Distillation::logits_loss(const PackedBatch& batch, const torch::T
     case TaskKind::kMultipleChoice:
     case TaskKind::kEmbedding:  // has losses of its own
       break;
+  }
+  if (multi_label_) {  // of each label, the two classes yes and no
+    const auto two = [](const torch::Tensor& logits) { return at::stack({logits, at::zeros_like(logits)}, -1); };
+    return soft_target_loss(two(student), two(teacher), temperature);
   }
   return soft_target_loss(student, teacher, temperature);
 }

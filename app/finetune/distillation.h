@@ -72,6 +72,7 @@ class Distillation {
 
   DistillationConfig config_;
   TaskKind kind_;
+  bool multi_label_;  // TaskDefinition::multi_label
   Precision precision_;
   c10::Device device_;
   int64_t heads_;  // into which query, key and value are divided for relations

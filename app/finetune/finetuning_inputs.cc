@@ -146,6 +146,18 @@ void read_embedding_training(FinetuningInputs& inputs, const RunNote& note) {
   if (config.max_steps == 0) config.max_steps = steps_of_epochs(config, inputs.embedding.rows);
 }
 
+/// For each label the number of examples without it by the number with it; 1 for a label without examples.
+std::vector<float> weights_of_yes(const TaskFeatures& train) {
+  std::vector<double> counts(static_cast<size_t>(train.num_outputs));
+  for (const TaskSequence& sequence : train.sequences) {
+    for (const int32_t label : sequence.labels) ++counts[static_cast<size_t>(label)];
+  }
+  std::vector<float> weights;
+  for (const double each : counts)
+    weights.push_back(each > 0 ? static_cast<float>((static_cast<double>(train.sequences.size()) - each) / each) : 1);
+  return weights;
+}
+
 void read_training(FinetuningInputs& inputs, const RunNote& note) {
   FinetuneConfig& config = inputs.config;
   const FoundFile found = find_files(config, inputs.task, TaskSplit::kTrain).front();
@@ -161,7 +173,8 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
                  .num_outputs = inputs.task.num_outputs(),
                  .choices = choices_of(examples, 0),
                  .class_weights = {},
-                 .scores = inputs.task.scores};
+                 .scores = inputs.task.scores,
+                 .multi_label = inputs.task.multi_label};
   if (config.class_weights == ClassWeights::kBalanced) {
     if (inputs.task.labels.empty())
       throw ConfigError("class_weights: is balanced, and task " + inputs.task.name + " has no classes; set it to none");
@@ -216,6 +229,7 @@ int64_t longest_unit(const FinetuningInputs& inputs) {
 }
 
 std::vector<float> balanced_class_weights(const TaskFeatures& train) {
+  if (train.multi_label) return weights_of_yes(train);
   std::vector<double> counts(static_cast<size_t>(train.num_outputs));
   const auto count = [&](int32_t label) {
     if (label >= 0) ++counts[static_cast<size_t>(label)];

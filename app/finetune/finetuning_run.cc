@@ -21,6 +21,7 @@
 #include "app/finetune/finetuning_step.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/system/errors.h"
+#include "app/tasks/label_set_scoring.h"
 #include "app/train/step/optimizer_step.h"
 #include "app/train/trainer.h"
 #include "data/io/error.h"
@@ -234,6 +235,7 @@ std::optional<FinetuningRun::Development> FinetuningRun::score_development(const
     all.metrics.insert(all.metrics.end(), scores->metrics.begin(), scores->metrics.end());
     if (all.loss == 0) all.loss = loss;
     all.null_threshold = data.null_score_diff_threshold = scores->null_threshold;
+    all.label_thresholds = data.label_thresholds = scores->label_thresholds;
   }
   return all;
 }
@@ -252,6 +254,7 @@ std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool la
   report.main_figure = main_figure(inputs_.task, report.summary);
   report.text = "development " + text_of(development->metrics);
   null_threshold_ = development->null_threshold;
+  label_thresholds_ = development->label_thresholds;
   if (watches_best()) keep_score(report, applied);
   if (last || ended_early()) {
     const std::unique_ptr<BorrowedWeights> best = borrow_best(applied);
@@ -260,15 +263,17 @@ std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool la
       for (const TaskMetric& metric : development->metrics) report.summary[metric.name] = metric.value;
       report.text += fmt::format("; of the best step, {}: {}", best_.step, text_of(development->metrics));
     }
-    score_tests(report, development->null_threshold);
+    score_tests(report, *development);
   }
   if (inputs_.task.no_answers) report.summary[kNullThresholdFigure] = development->null_threshold;
+  put_thresholds(development->label_thresholds, report.summary);
   return report;
 }
 
-void FinetuningRun::score_tests(EvaluationReport& report, double null_threshold) {
+void FinetuningRun::score_tests(EvaluationReport& report, const Development& development) {
   TaskDataConfig data = inputs_.config.data.task;
-  data.null_score_diff_threshold = null_threshold;
+  data.null_score_diff_threshold = development.null_threshold;
+  data.label_thresholds = development.label_thresholds;
   for (const TaskSet& set : inputs_.test) {
     double loss = 0;
     const auto scores = score(
@@ -337,6 +342,7 @@ RunState::Earlier FinetuningRun::read_earlier(const CheckpointState& state, cons
   }
   if (const auto value = state.metrics.find(kNullThresholdFigure); value != state.metrics.end())
     null_threshold_ = value->second;
+  label_thresholds_ = thresholds_in(state.metrics, inputs_.task.labels);
   return {.seed = before.seed,
           .global_batch_size = before.global_batch_size,
           .precision = before.precision,
@@ -366,6 +372,16 @@ void FinetuningRun::start_from_initial_checkpoint() {
                        begun.empty() ? "none" : fmt::format("{}", fmt::join(begun, ", "))));
 }
 
+/// Adds the thresholds of labels, if they were searched.
+void FinetuningRun::put_thresholds(const std::vector<double>& thresholds,
+                                   std::map<std::string, double>& figures) const {
+  const ThresholdSearch search = inputs_.config.data.task.search_label_threshold;
+  if (!inputs_.task.multi_label || thresholds.empty() || search == ThresholdSearch::kNone) return;
+  if (search == ThresholdSearch::kOne) figures[kLabelThresholdFigure] = thresholds.front();
+  for (size_t i = 0; i < thresholds.size() && search == ThresholdSearch::kPerLabel; ++i)
+    figures[label_threshold_figure(inputs_.task.labels[i])] = thresholds[i];
+}
+
 void FinetuningRun::describe(Checkpoint& checkpoint) {
   const FinetuneConfig& config = inputs_.config;
   ModelDescription& model = checkpoint.state.model;
@@ -373,6 +389,7 @@ void FinetuningRun::describe(Checkpoint& checkpoint) {
   model.objective = has_pooler(inputs_.task.kind) ? Objective::kNsp : Objective::kMlm;
   model.task = config.task;
   model.labels = inputs_.task.labels;
+  model.multi_label = inputs_.task.multi_label;
   model.tokenizer = config.data.tokenizer;
   if (inputs_.task.kind == TaskKind::kEmbedding) {
     model.sentence = inputs_.head.sentence;
@@ -381,6 +398,7 @@ void FinetuningRun::describe(Checkpoint& checkpoint) {
   }
   // The figures of the log may be those of the best weights; the threshold belongs to the weights of the checkpoint.
   if (inputs_.task.no_answers && null_threshold_) checkpoint.state.metrics[kNullThresholdFigure] = *null_threshold_;
+  put_thresholds(label_thresholds_, checkpoint.state.metrics);
   checkpoint.files = hugging_face_files(model, dtype_name(checkpoint.model));
 }
 

@@ -69,11 +69,13 @@ class FinetuningRun : public RunState {
   /// The scores of all development sets.
   struct Development {
     std::vector<TaskMetric> metrics;
-    double loss = 0;            // of the first set; 0: none
-    double null_threshold = 0;  // SQuAD 2.0
+    double loss = 0;                       // of the first set; 0: none
+    double null_threshold = 0;             // SQuAD 2.0
+    std::vector<double> label_thresholds;  // of independent labels
   };
   std::optional<Development> score_development(const std::function<bool()>& stop);
-  void score_tests(EvaluationReport& report, double null_threshold);
+  void score_tests(EvaluationReport& report, const Development& development);
+  void put_thresholds(const std::vector<double>& thresholds, std::map<std::string, double>& figures) const;
   void keep_score(EvaluationReport& report, int64_t applied);
   /// The best weights in place of those of step `applied`; nullptr if these are the best, or without keep_best, or if
   /// run_directory/best is not the checkpoint of the best step. Every rank must call it.
@@ -90,6 +92,7 @@ class FinetuningRun : public RunState {
   Best best_;
   bool improved_ = false;                 // by the last evaluation
   std::optional<double> null_threshold_;  // SQuAD 2.0: that of the last evaluation of the weights of a step
+  std::vector<double> label_thresholds_;  // of independent labels: likewise
 };
 
 }  // namespace bert

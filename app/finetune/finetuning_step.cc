@@ -81,6 +81,9 @@ torch::Tensor FinetuningStep::loss(const torch::Tensor& logits, const PackedBatc
   if (head_.kind == TaskKind::kQuestionAnswering)
     return -at::log_softmax(answer_logits(logits, batch), -1).gather(2, batch.labels.unsqueeze(2)).mean();
   const auto weights = class_weights_.defined() ? c10::optional<torch::Tensor>(class_weights_) : c10::nullopt;
+  if (head_.multi_label) {
+    return at::binary_cross_entropy_with_logits(logits, batch.labels, /*weight=*/c10::nullopt, /*pos_weight=*/weights);
+  }
   return at::cross_entropy_loss(logits, batch.labels, weights, at::Reduction::Mean, /*ignore_index=*/kNoLabel);
 }
 
@@ -106,7 +109,7 @@ std::vector<std::string> FinetuningStep::loss_names() const {
 }
 
 torch::Tensor FinetuningStep::labels_of(const PackedBatch& batch) const {
-  if (head_.kind == TaskKind::kRegression || head_.kind == TaskKind::kQuestionAnswering)
+  if (head_.kind == TaskKind::kRegression || head_.kind == TaskKind::kQuestionAnswering || head_.multi_label)
     return known_items(batch.num_sequences());
   const torch::Tensor labelled = batch.labels.ne(kNoLabel);
   if (!class_weights_.defined()) return labelled.sum(torch::kDouble);

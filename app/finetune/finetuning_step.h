@@ -21,9 +21,10 @@ struct TaskHead {
   TaskKind kind = TaskKind::kClassification;
   int64_t num_outputs = 1;           // TaskDefinition::num_outputs()
   int64_t choices = 1;               // sequences of one example
-  std::vector<float> class_weights;  // of the classes in the loss; empty: all 1
+  std::vector<float> class_weights;  // of the classes in the loss, or of the yes of labels; empty: all 1
   SentenceEncoder sentence = {};     // of embeddings
   bool scores = false;               // TaskDefinition::scores
+  bool multi_label = false;          // TaskDefinition::multi_label
 };
 
 class FinetuningStep : public OptimizerStep {
@@ -36,7 +37,8 @@ class FinetuningStep : public OptimizerStep {
   /// Logits in fp32, as TaskModel::forward(). Computes under the autocast of the run. Gradient mode is that of the caller.
   torch::Tensor forward(const PackedBatch& batch);
   /// The mean loss of a batch with labels, an fp32 scalar: cross entropy of classes, of choices, and of first and last
-  /// tokens (the mean of both); mean squared error of values; binary cross entropy of scores.
+  /// tokens (the mean of both); mean squared error of values; binary cross entropy of scores
+  /// and of independent labels (the mean over sequences and labels).
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& logits, const PackedBatch& batch) const;
   /// The number of items of which loss() is the mean, an fp64 scalar on the device.
   [[nodiscard]] torch::Tensor labels_of(const PackedBatch& batch) const;

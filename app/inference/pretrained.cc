@@ -13,6 +13,7 @@
 #include "app/config/finetune_config.h"
 #include "app/inference/export_config.h"
 #include "app/interop/formats.h"
+#include "app/tasks/label_set_scoring.h"
 #include "app/tasks/task_scoring.h"
 #include "data/io/error.h"
 #include "data/tasks/task_definition.h"
@@ -77,6 +78,10 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
   if (const auto threshold = figures.find(kNullThresholdFigure); model.task_data && threshold != figures.end()) {
     model.task_data->null_score_diff_threshold = threshold->second;
     model.task_data->search_null_threshold = false;
+  }
+  if (model.task_data && model.multi_label) {
+    model.task_data->label_thresholds = thresholds_in(figures, model.labels);
+    model.task_data->search_label_threshold = ThresholdSearch::kNone;
   }
   return complete({.name = checkpoint.directory,
                    .model = std::move(model),

@@ -111,7 +111,9 @@ void read_task(const json& config, ModelDescription& result) {
   if (const auto kind = kind_of_task(task); kind && architecture_of(*kind) == name) {
     result.task = task;
   } else if (name == architecture_of(TaskKind::kClassification)) {
-    result.task = problem == "regression" ? "text-regression" : "text-classification";
+    result.task = problem == "regression" ? "text-regression"
+                  : result.multi_label    ? kMultiLabelTask
+                                          : "text-classification";
   } else if (name == architecture_of(TaskKind::kTokenClassification)) {
     result.task = "ner";
   } else if (name == architecture_of(TaskKind::kQuestionAnswering)) {

@@ -9,8 +9,10 @@
 #include <optional>
 #include <unordered_map>
 
+#include "app/tasks/label_set_scoring.h"
 #include "data/io/error.h"
 #include "data/tasks/conll.h"
+#include "data/tasks/label_sets.h"
 #include "data/tasks/table_reader.h"
 
 namespace bert {
@@ -101,15 +103,30 @@ std::string null_odds_json(const SquadDataset& data, const std::vector<QuestionA
   return by_question(data, [&](size_t i) { return as_json(answers[i].null_score_diff); });
 }
 
-TaskPredictions read_submission_table(const TaskExamples& examples, const std::string& path) {
-  enum : size_t { kIndex, kPrediction };
-  TableReader table(path, {{"index"}, {"prediction"}}, {.format = TableFormat::kTsv, .header = {}});
+TaskPredictions read_submission_table(const TaskExamples& examples, const PredictionFiles& files) {
+  enum : size_t { kIndex, kPrediction, kFirstScore };
+  const std::string& path = files.predictions;
+  const bool sets = examples.task.multi_label;
+  std::vector<TableColumn> columns = {{"index"}, {"prediction"}};
+  for (size_t i = 0; sets && i < examples.task.labels.size(); ++i)
+    columns.push_back({std::string(kScoreColumn) + examples.task.labels[i], false});
+  const size_t scored = columns.size() - kFirstScore;
+  TableReader table(path, columns, {.format = TableFormat::kTsv, .header = {}});
   std::unordered_map<std::string_view, size_t> places;
   for (size_t i = 0; i < examples.texts.size(); ++i) places.emplace(examples.texts[i].id, i);
   const std::unordered_map<std::string, int32_t> classes = class_numbers(examples);
   const bool regression = examples.task.kind == TaskKind::kRegression;
   TaskPredictions predictions;
-  (regression ? predictions.values.resize(places.size()) : predictions.classes.resize(places.size()));
+  if (sets) {
+    predictions.sets.resize(places.size());
+    bool all = true;
+    for (size_t i = 0; i < scored; ++i) all &= table.has(kFirstScore + i);
+    if (all) predictions.scores.resize(places.size() * scored);
+  } else if (regression) {
+    predictions.values.resize(places.size());
+  } else {
+    predictions.classes.resize(places.size());
+  }
   std::vector<bool> seen(places.size());
   while (table.next()) {
     const auto place = places.find(table.cell(kIndex));
@@ -117,6 +134,12 @@ TaskPredictions read_submission_table(const TaskExamples& examples, const std::s
       table.fail(kIndex, fmt::format("{} has no example \"{}\"", examples.file, table.cell(kIndex)));
     if (seen[place->second]) table.fail(kIndex, fmt::format("\"{}\" is there twice", table.cell(kIndex)));
     seen[place->second] = true;
+    if (sets) {
+      predictions.sets[place->second] = label_set(table, kPrediction, files.label_separator, classes);
+      for (size_t i = 0; i < scored && !predictions.scores.empty(); ++i)
+        predictions.scores[place->second * scored + i] = number_of(table, kFirstScore + i);
+      continue;
+    }
     if (regression) {
       predictions.values[place->second] = number_of(table, kPrediction);
       continue;

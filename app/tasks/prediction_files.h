@@ -15,6 +15,8 @@ namespace bert {
 struct TaskPredictions {
   std::vector<int32_t> classes;                // classification and multiple choice
   std::vector<double> values;                  // regression
+  std::vector<std::vector<int32_t>> sets;      // independent labels, ascending
+  std::vector<double> scores;                  // [examples, labels] of independent labels; empty: unknown
   std::vector<std::vector<std::string>> tags;  // for each sentence, one for each of its words
 };
 
@@ -30,7 +32,7 @@ std::string n_best_json(const SquadDataset& data, const std::vector<QuestionAnsw
 std::string null_odds_json(const SquadDataset& data, const std::vector<QuestionAnswers>& answers);
 
 /// Reads files of the formats above. Errors: score_prediction_file().
-TaskPredictions read_submission_table(const TaskExamples& examples, const std::string& path);
+TaskPredictions read_submission_table(const TaskExamples& examples, const PredictionFiles& files);
 TaskPredictions read_tagged_lines(const TaskExamples& examples, const std::string& path);
 
 }  // namespace bert

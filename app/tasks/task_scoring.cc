@@ -11,10 +11,12 @@
 #include "app/tasks/answer_decoding.h"
 #include "app/tasks/entity_metrics.h"
 #include "app/tasks/flat_json.h"
+#include "app/tasks/label_set_scoring.h"
 #include "app/tasks/prediction_files.h"
 #include "app/tasks/squad_metrics.h"
 #include "app/tasks/text_metrics.h"
 #include "data/io/error.h"
+#include "data/tasks/label_sets.h"
 #include "data/tasks/table_reader.h"
 
 namespace bert {
@@ -99,6 +101,7 @@ double class_metric(const std::string& name, const TaskExamples& examples, const
 
 std::vector<TaskMetric> metrics_of(const TaskExamples& examples, const TaskPredictions& predictions) {
   if (examples.task.kind == TaskKind::kTokenClassification) return tag_metrics(examples, predictions);
+  if (examples.task.multi_label) return label_set_metrics(examples, predictions);
   std::vector<TaskMetric> metrics;
   if (examples.task.kind == TaskKind::kRegression) {
     std::vector<double> values;
@@ -194,6 +197,7 @@ TaskScores score_task(const TaskExamples& examples, const TaskFeatures& features
       for (double& value : predictions.values) value = 1 / (1 + std::exp(-value));
       break;
     case TaskKind::kClassification:
+      if (examples.task.multi_label) return score_label_sets(examples, logits, config);
       predictions = predict_classes(examples, features, logits);
       break;
     case TaskKind::kEmbedding:
@@ -207,10 +211,19 @@ TaskScores score_task(const TaskExamples& examples, const TaskFeatures& features
   return scores;
 }
 
-std::vector<std::string> predicted_labels(const std::string& path) {
-  TableReader table(path, {{"prediction"}}, {.format = TableFormat::kTsv, .header = {}});
+std::vector<std::string> predicted_labels(const PredictionFiles& files, bool sets) {
+  TableReader table(files.predictions, {{"prediction"}}, {.format = TableFormat::kTsv, .header = {}});
   std::set<std::string> labels;
-  while (table.next()) labels.insert(table.cell(0));
+  for (const std::string& name : table.header()) {
+    if (sets && name.starts_with(kScoreColumn)) labels.insert(name.substr(kScoreColumn.size()));
+  }
+  while (table.next()) {
+    if (sets) {
+      labels.merge(labels_in_cell(table, 0, files.label_separator));
+    } else {
+      labels.insert(table.cell(0));
+    }
+  }
   return {labels.begin(), labels.end()};
 }
 
@@ -219,7 +232,7 @@ FileScores score_prediction_file(const TaskExamples& examples, const PredictionF
   if (examples.task.kind != TaskKind::kQuestionAnswering) {
     const bool tags = examples.task.kind == TaskKind::kTokenClassification;
     return {.metrics = metrics_of(examples, tags ? read_tagged_lines(examples, files.predictions)
-                                                 : read_submission_table(examples, files.predictions))};
+                                                 : read_submission_table(examples, files))};
   }
   const auto predictions = read_json_texts(files.predictions);
   NullScores null_scores;

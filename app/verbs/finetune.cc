@@ -21,9 +21,9 @@ int finetune_command(int argc, char** argv) {
       "bert finetune");
   app.footer(
       "Tasks: squad-v1, squad-v2; GLUE's cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; ner (CoNLL columns), "
-      "swag; "
-      "text-classification, text-regression, rerank and embedding on CSV, TSV or JSON lines of one's own. Each has its "
-      "recipe in configs/.\n"
+      "swag; text-classification, multi-label-classification, text-regression, rerank and embedding on CSV, TSV or "
+      "JSON "
+      "lines of one's own. Each has its recipe in configs/.\n"
       "Example: bert finetune configs/sst2.json optimizer.lr=3e-5 --seeds 3");
   std::string path;
   std::vector<std::string> overrides;

@@ -47,6 +47,15 @@ at::Tensor labels_of(const TaskFeatures& features, const std::vector<const TaskS
     }
     return positions;
   }
+  if (features.multi_label) {
+    at::Tensor rows = make({count, features.num_outputs}, at::kFloat).zero_();
+    auto* row = rows.mutable_data_ptr<float>();
+    for (const TaskSequence* sequence : members) {
+      for (const int32_t label : sequence->labels) row[label] = 1;
+      row += features.num_outputs;
+    }
+    return rows;
+  }
   at::Tensor labels = make({count / choices}, at::kLong);
   auto* label = labels.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < count; i += choices) *label++ = members[static_cast<size_t>(i)]->label;

@@ -54,6 +54,7 @@ TableReader::TableReader(const std::string& path, std::vector<TableColumn> colum
   if (rest_is_blank()) throw DataError(path + ": the file is empty");
   check_is_plain_text(path, text_);
   cells_.resize(columns_.size());
+  lists_.resize(columns_.size());
   places_.assign(columns_.size(), -1);
   if (options_.format == TableFormat::kJsonLines) {
     const size_t at = at_;
@@ -202,6 +203,17 @@ void TableReader::read_object(std::string_view line, bool first) {
       fail_row(fmt::format("no field \"{}\"; the object has {}", columns_[i].name, list_of(names)));
     }
     if (places_[i] < 0) continue;
+    lists_[i].reset();
+    if (found->is_array() && columns_[i].list) {
+      cells_[i].clear();
+      std::vector<std::string>& list = lists_[i].emplace();
+      for (const nlohmann::json& element : *found) {
+        if (element.is_structured() || element.is_null())
+          fail(i, fmt::format("want strings or numbers in the list, got {}", element.type_name()));
+        list.push_back(text_of(element));
+      }
+      continue;
+    }
     if (found->is_structured()) fail(i, fmt::format("want a string or a number, got {}", found->type_name()));
     cells_[i] = text_of(*found);
   }

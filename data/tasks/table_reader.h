@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,7 @@ TableFormat table_format(const std::string& path);
 struct TableColumn {
   std::string name;      // empty: no column
   bool required = true;  // false: the table may lack the column
+  bool list = false;     // in JSON lines the value may be a list of strings and numbers
 };
 
 struct TableOptions {
@@ -54,6 +56,10 @@ class TableReader {
 
   /// The value of a column in this row; empty if the table lacks the column.
   [[nodiscard]] const std::string& cell(size_t column) const { return cells_[column]; }
+  /// The elements of a column in this row whose value is a list; nullptr if it is none, and stands in cell().
+  [[nodiscard]] const std::vector<std::string>* list(size_t column) const {
+    return lists_[column] ? &*lists_[column] : nullptr;
+  }
   [[nodiscard]] int64_t skipped_rows() const { return skipped_rows_; }
   /// The names of all columns in their order, but for JSON lines.
   [[nodiscard]] const std::vector<std::string>& header() const { return options_.header; }
@@ -77,13 +83,14 @@ class TableReader {
   std::vector<TableColumn> columns_;
   TableOptions options_;
   MappedFile file_;
-  std::string_view text_;             // of the file
-  size_t at_ = 0;                     // the next row
-  int64_t line_ = 0, next_line_ = 1;  // of this row and of the next one
-  std::vector<std::string> fields_;   // of this row: the first count_
-  size_t count_ = 0, width_ = 0;      // columns of this row and of the header
-  std::vector<int64_t> places_;       // for each wanted column its number in a row, or -1
-  std::vector<std::string> cells_;    // for each wanted column
+  std::string_view text_;                                       // of the file
+  size_t at_ = 0;                                               // the next row
+  int64_t line_ = 0, next_line_ = 1;                            // of this row and of the next one
+  std::vector<std::string> fields_;                             // of this row: the first count_
+  size_t count_ = 0, width_ = 0;                                // columns of this row and of the header
+  std::vector<int64_t> places_;                                 // for each wanted column its number in a row, or -1
+  std::vector<std::string> cells_;                              // for each wanted column
+  std::vector<std::optional<std::vector<std::string>>> lists_;  // likewise
   int64_t skipped_rows_ = 0;
 };
 

@@ -13,6 +13,7 @@
 #include "data/io/error.h"
 #include "data/io/text_parts.h"
 #include "data/tasks/conll.h"
+#include "data/tasks/label_sets.h"
 #include "data/tasks/table_reader.h"
 #include "data/tasks/text_features.h"
 
@@ -21,8 +22,8 @@ namespace {
 
 constexpr const char* kEmptyLabel = "the label is empty; want one in every row, or no such column in a test file";
 
-/// Numbers of columns in the list that TableReader gets.
-enum Column : size_t { kLabel, kId, kText, kPair, kFirstEnding = kPair + 1 };
+/// Numbers of columns in the list that TableReader gets. SWAG's endings, or the columns of labels, are the last.
+enum Column : size_t { kLabel, kId, kText, kPair, kFirstEnding = kPair + 1, kFirstLabel = kFirstEnding };
 constexpr size_t kSwagEndings = 4;
 
 /// The columns of a task, in the order of Column.
@@ -32,13 +33,17 @@ std::vector<TableColumn> wanted_columns(const TaskExamples& examples, const Task
   if (examples.task.layout == TaskLayout::kTable) {
     names.text = config.text_column;
     names.text_pair = config.text_pair_column;
-    names.label = config.label_column;
+    if (!examples.task.multi_label || config.label_columns.empty()) names.label = config.label_column;
   }
   if (examples.task.layout == TaskLayout::kSwag) names = {.text = "sent1", .text_pair = "sent2", .label = "label"};
-  std::vector<TableColumn> columns = {{names.label, labelled}, {labelled ? "" : names.id, false}, {names.text, true}};
+  std::vector<TableColumn> columns = {
+      {names.label, labelled, examples.task.multi_label}, {labelled ? "" : names.id, false}, {names.text, true}};
   columns.push_back({names.text_pair, !names.text_pair.empty()});
   if (examples.task.layout == TaskLayout::kSwag) {
     for (size_t i = 0; i < kSwagEndings; ++i) columns.push_back({fmt::format("ending{}", i), true});
+  }
+  if (examples.task.multi_label) {
+    for (const std::string& label : config.label_columns) columns.push_back({label, labelled});
   }
   return columns;
 }
@@ -66,7 +71,8 @@ double value_in(const TableReader& table, bool scores) {
 /// Makes an example of each row.
 class RowReader {
  public:
-  RowReader(const TaskExamples& examples, const TableReader& table) : examples_(examples), table_(table) {
+  RowReader(const TaskExamples& examples, const TableReader& table, const TaskDataConfig& config)
+      : examples_(examples), table_(table), config_(config) {
     for (const std::string& label : examples.task.labels)
       classes_.emplace(label, static_cast<int32_t>(classes_.size()));
     if (examples.task.kind == TaskKind::kMultipleChoice) {
@@ -85,7 +91,13 @@ class RowReader {
       example.id = table_.cell(kId);
       if (!ids_.insert(example.id).second) table_.fail(kId, fmt::format("another row has the id \"{}\"", example.id));
     }
-    if (!table_.has(kLabel)) return example;
+    if (!examples_.has_labels) return example;
+    if (examples_.task.multi_label) {
+      example.labels = config_.label_columns.empty()
+                           ? label_set(table_, kLabel, config_.label_separator, classes_)
+                           : label_set_of_columns(table_, kFirstLabel, config_.label_columns.size());
+      return example;
+    }
     if (table_.cell(kLabel).empty() && examples_.task.layout == TaskLayout::kTable) table_.fail(kLabel, kEmptyLabel);
     if (examples_.task.kind == TaskKind::kRegression) {
       example.value = value_in(table_, examples_.task.scores);
@@ -104,6 +116,7 @@ class RowReader {
  private:
   const TaskExamples& examples_;
   const TableReader& table_;
+  const TaskDataConfig& config_;
   std::unordered_map<std::string, int32_t> classes_;
   std::unordered_set<std::string> ids_;
 };
@@ -111,8 +124,12 @@ class RowReader {
 /// Adds the rows of `examples.file` to `examples.texts`: layouts kGlue, kTable and kSwag. Errors: read_task().
 void read_texts(TaskExamples& examples, const TaskDataConfig& config) {
   TableReader table(examples.file, wanted_columns(examples, config), table_options(examples));
-  RowReader rows(examples, table);
+  RowReader rows(examples, table, config);
   examples.has_labels = table.has(kLabel);
+  if (examples.task.multi_label && !config.label_columns.empty()) {
+    examples.has_labels = true;
+    for (size_t i = 0; i < config.label_columns.size(); ++i) examples.has_labels &= table.has(kFirstLabel + i);
+  }
   while (table.next()) examples.texts.push_back(rows.read(examples.texts.size()));
   examples.skipped_rows = table.skipped_rows();
   if (examples.texts.empty()) throw DataError(examples.file + ": the table has no rows");
@@ -223,16 +240,21 @@ void find_labels(TaskDefinition& task, const std::string& path, const TaskDataCo
                  const std::vector<std::string>& more) {
   const bool own = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
   if (!own && task.layout != TaskLayout::kConll) return;
-  task.labels = config.labels;
+  if (task.multi_label && !config.label_columns.empty() && !config.labels.empty())
+    throw DataError("data.labels: want none with data.label_columns, whose names are the labels");
+  task.labels = task.multi_label && !config.label_columns.empty() ? config.label_columns : config.labels;
   if (task.labels.empty()) {
-    task.labels = own ? labels_in_table(path, config) : tags_in_conll(path);
+    task.labels = !own               ? tags_in_conll(path)
+                  : task.multi_label ? label_sets_in_table(path, config)
+                                     : labels_in_table(path, config);
     for (const std::string& label : more) {
       if (std::ranges::find(task.labels, label) == task.labels.end()) task.labels.push_back(label);
     }
     sort_labels(task.labels);
   }
   if (std::set<std::string>(task.labels.begin(), task.labels.end()).size() != task.labels.size())
-    throw DataError("data.labels has a label twice");
+    throw DataError("data.labels or data.label_columns has a label twice");
+  if (task.multi_label) check_set_labels(task.labels, config.label_separator);
   if (task.labels.size() < 2)
     throw DataError(fmt::format("{}: want two labels or more, got {}", path, task.labels.size()));
 }
@@ -264,6 +286,7 @@ TaskFeatures make_features(const TaskExamples& examples, const Tokenizer& tokeni
   TaskFeatures features;
   features.kind = examples.task.kind;
   features.num_outputs = examples.task.num_outputs();
+  features.multi_label = examples.task.multi_label;
   if (features.kind == TaskKind::kQuestionAnswering) {
     append_question_features(examples, tokenizer, config, for_training, features);
   } else if (features.kind == TaskKind::kTokenClassification) {

@@ -20,6 +20,7 @@ struct TextExample {
   std::string text, text_pair;       // multiple choice: the context, and the start of its next sentence
   std::vector<std::string> choices;  // multiple choice: the ends of that sentence; embeddings: texts behind the pair
   int32_t label = -1;                // the class or the right choice; -1: the file has none
+  std::vector<int32_t> labels = {};  // multi-label: the right ones, ascending
   double value = 0;                  // regression; embeddings: the score, or the number of the class
 };
 
@@ -55,9 +56,10 @@ struct TaskExamples {
 ///   kEmbedding            [sequences, dimensions]: the texts of an example are neighbours
 struct TaskFeatures {
   TaskKind kind = TaskKind::kClassification;
-  int64_t num_outputs = 0;  // columns of the logits
-  int64_t cut = 0;          // examples (SQuAD: questions) with more tokens than there is room for, whose rest is lost
-  int64_t skipped = 0;      // training questions whose answer cannot be found in the words of the context
+  int64_t num_outputs = 0;   // columns of the logits
+  bool multi_label = false;  // TaskDefinition::multi_label
+  int64_t cut = 0;           // examples (SQuAD: questions) with more tokens than there is room for, whose rest is lost
+  int64_t skipped = 0;       // training questions whose answer cannot be found in the words of the context
   std::vector<TaskSequence> sequences;
   std::vector<SquadWindow> windows;  // kQuestionAnswering, not for training: one for each sequence
 
@@ -72,7 +74,7 @@ struct TaskFeatures {
 void sort_labels(std::vector<std::string>& labels);
 
 /// Adds the labels of `config`, or else those of the training file `path` and `more`, sorted, to a task without labels of
-/// its own (ner, text-classification). Throws DataError, InputMissing, IoError.
+/// its own (ner, text-classification, multi-label-classification). Throws DataError, InputMissing, IoError.
 void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
                  const std::vector<std::string>& more = {});
 

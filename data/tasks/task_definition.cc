@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "data/config.h"
+
 namespace bert {
 namespace {
 
@@ -106,6 +108,14 @@ TaskDefinition rerank() {
   return task;
 }
 
+/// Any number of labels for a text: problem_type multi_label_classification of transformers.
+TaskDefinition multi_label() {
+  TaskDefinition task = own_table(TaskKind::kClassification, {"f1_micro", "f1_macro", "f1_samples", "average_precision",
+                                                              "label_ranking_average_precision"});
+  task.multi_label = true;
+  return task;
+}
+
 /// All tasks, in the order of task_names(). The labels of GLUE's tasks have the order of run_classifier.py's processors
 /// and, for the tasks that it lacks, of transformers' (data/processors/glue.py).
 const std::vector<std::pair<std::string, TaskDefinition>>& table() {
@@ -130,6 +140,7 @@ const std::vector<std::pair<std::string, TaskDefinition>>& table() {
       {"ner", ner()},
       {"swag", swag()},
       {"text-classification", own_table(TaskKind::kClassification, {"accuracy", "f1", "matthews_correlation"})},
+      {kMultiLabelTask, multi_label()},
       {"text-regression", own_table(TaskKind::kRegression, {"pearson", "spearman"})},
       {"rerank", rerank()},
       {"embedding", own_table(TaskKind::kEmbedding, {"cosine_spearman", "cosine_pearson"})},

@@ -58,6 +58,7 @@ struct TaskDefinition {
   TaskColumns columns = {};          // of kGlue and kTable
   bool skips_short_rows = false;     // the official training file has rows without all columns
   bool no_answers = false;           // kQuestionAnswering: a question may have no answer (SQuAD 2.0)
+  bool multi_label = false;          // kClassification: any number of the labels is right, each by itself
   bool scores = false;               // kRegression: the number is between 0 and 1, and the model gives its logit
 
   /// Columns of the head's logits: the number of labels; 2 for answers (start, end); 1 for a choice, or a number without
@@ -68,7 +69,7 @@ struct TaskDefinition {
 };
 
 /// The names of all tasks: squad-v1, squad-v2, cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ner, swag,
-/// text-classification, text-regression, rerank, embedding.
+/// text-classification, multi-label-classification, text-regression, rerank, embedding.
 const std::vector<std::string>& task_names();
 
 /// The kind of the task of this name; empty if there is none.

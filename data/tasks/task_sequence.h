@@ -18,6 +18,7 @@ struct TaskSequence {
   int32_t example = 0;                  // index of its example
   int32_t choice = 0;                   // multiple choice: its number among the example's choices
   int32_t label = kNoLabel;             // the class; multiple choice: the right choice, the same for all choices
+  std::vector<int32_t> labels;          // multi-label: the right ones, ascending
   float value = 0;                      // regression
   int32_t start_position = 0,
           end_position = 0;           // answers: first and last token; 0 and 0 where the answer is not inside

@@ -125,6 +125,7 @@ void append_text_features(const TaskExamples& examples, const Tokenizer& tokeniz
       sequence.example = static_cast<int32_t>(i);
       sequence.choice = static_cast<int32_t>(choice);
       if (example.label >= 0) sequence.label = example.label;
+      sequence.labels = example.labels;
       sequence.value = static_cast<float>(example.value);
       features.sequences.push_back(std::move(sequence));
     }

@@ -319,7 +319,8 @@ TEST_CASE("With the mean over items, each loss is that of the large batch", "[un
 
 TEST_CASE("Every kind of task learns from a teacher, in every precision", "[unit][finetune]") {
   const TemporaryDirectory directory;
-  for (const char* task : {"squad-v1", "squad-v2", "ner", "swag", "text-regression", "text-classification"}) {
+  for (const char* task : {"squad-v1", "squad-v2", "ner", "swag", "text-regression", "text-classification",
+                           "multi-label-classification"}) {
     CAPTURE(task);
     FinetuneConfig config = tiny_task_of(task, directory);
     REQUIRE(finetune(config, false) == kOk);

@@ -100,6 +100,13 @@ inline std::pair<std::string, std::string> write_tiny_examples(const std::string
   } else if (task == "embedding") {
     text = "anchor,positive,score\n";
     for (int i = 5; i < 15; ++i) text += fmt::format("{} {},{} 40,{}\n", i, i + 1, i + 2, 0.05 * i);
+  } else if (task == "multi-label-classification") {
+    text = "text,label\n";
+    for (int i = 5; i < 15; ++i) {
+      const bool even = i % 2 == 0, three = i % 3 == 0;  // 5, 7, 11 and 13 have no label
+      text += fmt::format("{} {},\"{}{}{}\"\n", i, i + 1, even ? "even" : "", even && three ? "," : "",
+                          three ? "three" : "");
+    }
   } else {
     text = "text,label\n";
     for (int i = 5; i < 15; ++i) {
@@ -134,9 +141,14 @@ inline FinetuneConfig tiny_task_of(const std::string& task, const TemporaryDirec
 /// Configurations of six steps, two micro-batches each: every kind of task, and every precision that is not fp32. The run
 /// directory has the names of both.
 inline std::vector<FinetuneConfig> tiny_kinds(const TemporaryDirectory& directory) {
-  const std::vector<std::pair<const char*, const char*>> kinds = {
-      {"text-classification", "bf16"},     {"ner", "fp16"},      {"swag", "bf16-weights"}, {"squad-v2", "bf16"},
-      {"text-regression", "fp16-weights"}, {"squad-v1", "fp16"}, {"embedding", "bf16"}};
+  const std::vector<std::pair<const char*, const char*>> kinds = {{"text-classification", "bf16"},
+                                                                  {"ner", "fp16"},
+                                                                  {"swag", "bf16-weights"},
+                                                                  {"squad-v2", "bf16"},
+                                                                  {"text-regression", "fp16-weights"},
+                                                                  {"squad-v1", "fp16"},
+                                                                  {"embedding", "bf16"},
+                                                                  {"multi-label-classification", "bf16"}};
   std::vector<FinetuneConfig> configs;
   for (const auto& [task, precision] : kinds) {
     FinetuneConfig& config = configs.emplace_back(tiny_task_of(task, directory));
@@ -146,7 +158,10 @@ inline std::vector<FinetuneConfig> tiny_kinds(const TemporaryDirectory& director
     config.micro_batch_size = 2;
     config.checkpoint_every = 2;
     config.amp.init_scale = 1024;
-    if (config.task == "text-classification") config.class_weights = ClassWeights::kBalanced;
+    if (config.task == "multi-label-classification")
+      config.data.task.search_label_threshold = ThresholdSearch::kPerLabel;
+    if (config.task == "text-classification" || config.task == "multi-label-classification")
+      config.class_weights = ClassWeights::kBalanced;
   }
   return configs;
 }

@@ -362,7 +362,8 @@ TEST_CASE("bert predict refuses models of another task and options that do not f
 
 TEST_CASE("bert evaluate of a checkpoint gives the figures and the files of the run", "[unit][predict][finetune]") {
   const TemporaryDirectory directory;
-  for (const char* task : {"text-classification", "text-regression", "ner", "squad-v1", "squad-v2", "swag"}) {
+  for (const char* task : {"text-classification", "multi-label-classification", "text-regression", "ner", "squad-v1",
+                           "squad-v2", "swag"}) {
     CAPTURE(task);
     FinetuneConfig config = bert::testing::tiny_task_of(task, directory);
     config.data.task.max_seq_length = 12;  // contexts have several windows

@@ -234,10 +234,11 @@ int evaluate_command(int argc, char** argv) {
   if (!options.embedding.beir.empty()) return score_run_file(options);
   const std::string path = find_dataset(options, task);
   const TaskDataConfig config = options.changed({});
+  options.files.label_separator = config.label_separator;
   // The classes are those of labels and predictions together, as scikit-learn has them.
   const bool own_classes = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
   find_labels(task, path, config,
-              own_classes ? predicted_labels(options.files.predictions) : std::vector<std::string>());
+              own_classes ? predicted_labels(options.files, task.multi_label) : std::vector<std::string>());
   const TaskExamples examples = read_examples(task, path, config, TaskUse::kScoring);
   const FileScores scores = score_prediction_file(examples, options.files);
   if (scores.unanswered > 0) {

@@ -29,7 +29,7 @@ namespace {
 /// Gives the task the labels `named`, or those of the model if there are none, and the model the order of the task's
 /// labels. Throws DataError for a model of another kind of task, or with other classes.
 void fit_task(TaskDefinition& task, Pretrained& pretrained, const std::vector<std::string>& named) {
-  if (kind_of_task(pretrained.model.task) != task.kind) {
+  if (kind_of_task(pretrained.model.task) != task.kind || (task.multi_label && !pretrained.model.multi_label)) {
     throw DataError(
         fmt::format("{}: {}; expected a model for {}", pretrained.name,
                     pretrained.model.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + pretrained.model.task,
