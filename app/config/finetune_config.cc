@@ -81,6 +81,7 @@ void check_embedding(const FinetuneConfig& config, ConfigReport& report) {
     return;
   }
   if (config.class_weights != ClassWeights::kNone) report.add("/class_weights", "want none for task embedding");
+  if (config.max_train_examples > 0) report.add("/max_train_examples", "want 0 for task embedding");
   bool compares = false;
   for (size_t i = 0; i < embedding.sets.size(); ++i) {
     const EmbeddingSetConfig &set = embedding.sets[i], unused;
@@ -120,6 +121,9 @@ void check(const FinetuneConfig& config, ConfigReport& report) {
   };
   needs_evaluations("/early_stopping_patience", config.early_stopping_patience > 0);
   needs_evaluations("/keep_best", config.keep_best);
+  if (!config.metric_for_best_model.empty() && !config.keep_best && config.early_stopping_patience == 0)
+    report.add("/metric_for_best_model", "want keep_best or early_stopping_patience with it",
+               {"/keep_best", "/early_stopping_patience"});
 }
 
 }  // namespace

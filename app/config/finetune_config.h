@@ -85,8 +85,11 @@ struct FinetuneConfig : RunConfig {
   double num_train_epochs = 3;
   int64_t early_stopping_patience = 0;
   bool keep_best = false;
+  std::string metric_for_best_model;
   int64_t frozen_layers = -1;
   ClassWeights class_weights = ClassWeights::kNone;
+  double label_smoothing = 0;
+  int64_t max_train_examples = 0;
   TaskFilesConfig data;
   DistillationConfig distillation;
   EmbeddingConfig embedding;
@@ -121,6 +124,10 @@ struct FinetuneConfig : RunConfig {
         "run_directory/best is the checkpoint with the best value of the task's first metric; at the end, metrics and "
         "predictions are made from it",
         kMayChange);
+    visit("metric_for_best_model", self.metric_for_best_model,
+          "the metric of the task, or loss, by which early_stopping_patience and keep_best compare; empty = the first "
+          "metric",
+          kMayChange);
     visit("frozen_layers", self.frozen_layers,
           "-1 = all weights train; 0 = the embeddings stay as they are; n = the first n layers, too. From 0 on without "
           "gradient_checkpointing and distributed.shard_optimizer_state",
@@ -128,6 +135,12 @@ struct FinetuneConfig : RunConfig {
     visit("class_weights", self.class_weights,
           "balanced: the loss of a class counts by the inverse of its frequency (scikit-learn's balanced); "
           "multi-label: pos_weight is the number of examples without the label by the number with it");
+    visit("label_smoothing", self.label_smoothing,
+          "share of the label's probability that is spread evenly over all classes in the loss (PyTorch's "
+          "CrossEntropyLoss); of tasks with one class a text, word or choice",
+          0.0, 1.0);
+    visit("max_train_examples", self.max_train_examples, "training examples at most: the first of the file; 0 = all", 0,
+          kMostSteps);
     visit("data", self.data, "files of the task and tokenization");
     visit("distillation", self.distillation, "a larger model as teacher");
     visit("embedding", self.embedding, "task embedding: data sets, losses and the modules behind the encoder");

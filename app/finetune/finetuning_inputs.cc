@@ -162,7 +162,16 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
   FinetuneConfig& config = inputs.config;
   const FoundFile found = find_files(config, inputs.task, TaskSplit::kTrain).front();
   find_labels(inputs.task, found.path, config.data.task);
-  const TaskExamples examples = read_task(inputs.task, found.file, found.path, config.data.task);
+  TaskExamples examples = read_task(inputs.task, found.file, found.path, config.data.task);
+  if (config.max_train_examples > 0) {
+    const auto keep = [&](auto& list) {
+      if (std::ssize(list) > config.max_train_examples)
+        list.erase(list.begin() + config.max_train_examples, list.end());
+    };
+    keep(examples.texts);
+    keep(examples.sentences);
+    keep(examples.squad.questions);
+  }
   auto features = std::make_shared<TaskFeatures>(
       make_features(examples, *inputs.tokenizer, config.data.task, /*for_training=*/true));
   if (features->sequences.empty()) throw DataError(found.path + ": has no example to train on");
@@ -192,6 +201,31 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
   if (config.max_steps == 0)
     config.max_steps = steps_of_epochs(config, std::ssize(features->sequences) / inputs.head.choices);
   inputs.train = std::move(features);
+}
+
+/// Checks the settings that depend on the kind of the task, and puts the metric of the best checkpoint first.
+void fit_settings(const FinetuneConfig& config, TaskDefinition& task) {
+  const bool one_class =
+      !task.multi_label && (task.kind == TaskKind::kClassification || task.kind == TaskKind::kTokenClassification ||
+                            task.kind == TaskKind::kMultipleChoice);
+  if (config.label_smoothing > 0 && !one_class) {
+    throw ConfigError(
+        fmt::format("label_smoothing: is {}, and the labels of task {} are not one class each; set it to 0",
+                    config.label_smoothing, task.name));
+  }
+  const std::string& metric = config.metric_for_best_model;
+  if (metric.empty()) return;
+  const auto found = std::ranges::find(task.metrics, metric);
+  if (found != task.metrics.end()) {
+    std::rotate(task.metrics.begin(), found, found + 1);
+    return;
+  }
+  const bool has_loss = task.kind != TaskKind::kQuestionAnswering && task.kind != TaskKind::kEmbedding;
+  if (metric != kLossFigure || !has_loss) {
+    throw ConfigError(fmt::format("metric_for_best_model: is {}; task {} has {}{}", metric, task.name,
+                                  fmt::join(task.metrics, ", "), has_loss ? ", loss" : ""));
+  }
+  task.metrics.insert(task.metrics.begin(), metric);
 }
 
 std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split) {
@@ -276,6 +310,7 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunP
   inputs.dev = read_sets(inputs, TaskSplit::kDev);
   inputs.test = read_sets(inputs, TaskSplit::kTest);
   if (embeds) inputs.task.metrics = embedding_metrics(inputs.dev.front().examples.has_labels);
+  fit_settings(inputs.config, inputs.task);
   if (!inputs.config.distillation.teacher.empty() && !embeds) {
     inputs.teacher = read_teacher(
         {.config = inputs.config, .task = inputs.task, .tokenizer = *inputs.tokenizer, .train = *inputs.train}, note);

@@ -26,12 +26,15 @@ struct TaskSet {
   TaskFeatures features;
 };
 
+/// The name of the loss on the development examples among the figures of an evaluation.
+inline constexpr const char* kLossFigure = "loss";
+
 struct FinetuningInputs {
   FinetuneConfig config;  // resolved: model and tokenizer of `start`, max_steps of the epochs, a micro_batch_size
   std::vector<std::string> notes;  // sentences that rank 0 has printed, for the log
   int64_t newest = -1;             // step of the checkpoint from which the run goes on; -1: it begins with `start`
   Pretrained start;                // config.initial_checkpoint, or that checkpoint
-  TaskDefinition task;             // with all labels
+  TaskDefinition task;  // with all labels; its main metric, which may be kLossFigure, chooses the best checkpoint
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const TaskFeatures> train;
   int64_t train_examples = 0;  // rows, questions or sentences of the training file

@@ -248,7 +248,8 @@ std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool la
   std::optional<Development> development = score_development(stop);
   if (!development) return std::nullopt;
   EvaluationReport report;
-  if (development->loss > 0) report.figures["loss"] = development->loss;
+  if (development->loss > 0 || inputs_.task.main_metric() == kLossFigure)
+    report.figures[kLossFigure] = development->loss;
   for (const TaskMetric& metric : development->metrics)
     report.figures[metric.name] = report.summary[metric.name] = metric.value;
   report.main_figure = main_figure(inputs_.task, report.summary);
@@ -308,8 +309,9 @@ std::unique_ptr<BorrowedWeights> FinetuningRun::borrow_best(int64_t applied) {
 
 /// Compares the main metric with the best one so far, and adds the best to the figures.
 void FinetuningRun::keep_score(EvaluationReport& report, int64_t applied) {
-  const double value = report.summary.at(main_figure(inputs_.task, report.summary));
-  improved_ = !best_.value || value > *best_.value;
+  const bool by_loss = inputs_.task.main_metric() == kLossFigure;
+  const double value = by_loss ? report.figures.at(kLossFigure).get<double>() : report.summary.at(report.main_figure);
+  improved_ = !best_.value || (by_loss ? value < *best_.value : value > *best_.value);
   ++best_.evaluations_since;
   if (improved_) best_ = {.value = value, .step = applied, .evaluations_since = 0};
   report.summary[best_name(inputs_.task)] = *best_.value;

@@ -61,7 +61,8 @@ FinetuningStep::FinetuningStep(const FinetuneConfig& config, const TaskHead& hea
     : OptimizerStep(config, model.module(), device, std::move(group), {}),
       model_(std::move(model)),
       head_(head),
-      dropout_seed_(config.seed) {
+      dropout_seed_(config.seed),
+      label_smoothing_(config.label_smoothing) {
   if (!head.class_weights.empty()) class_weights_ = torch::tensor(head.class_weights).to(device);
 }
 
@@ -84,7 +85,8 @@ torch::Tensor FinetuningStep::loss(const torch::Tensor& logits, const PackedBatc
   if (head_.multi_label) {
     return at::binary_cross_entropy_with_logits(logits, batch.labels, /*weight=*/c10::nullopt, /*pos_weight=*/weights);
   }
-  return at::cross_entropy_loss(logits, batch.labels, weights, at::Reduction::Mean, /*ignore_index=*/kNoLabel);
+  return at::cross_entropy_loss(logits, batch.labels, weights, at::Reduction::Mean, /*ignore_index=*/kNoLabel,
+                                label_smoothing_);
 }
 
 void FinetuningStep::learn_embeddings(EmbeddingObjectiveConfig config, const ProcessGroupPtr& group,

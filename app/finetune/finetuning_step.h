@@ -65,6 +65,7 @@ class FinetuningStep : public OptimizerStep {
   TaskHead head_;
   torch::Tensor class_weights_;  // [classes] fp32 on the device; undefined: all 1
   int64_t dropout_seed_;
+  double label_smoothing_;
   std::unique_ptr<Distillation> distillation_;     // nullptr: the loss of the labels alone
   std::unique_ptr<EmbeddingObjective> objective_;  // of embeddings
 };

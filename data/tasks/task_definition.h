@@ -64,7 +64,7 @@ struct TaskDefinition {
   /// Columns of the head's logits: the number of labels; 2 for answers (start, end); 1 for a choice, or a number without
   /// a name.
   [[nodiscard]] int64_t num_outputs() const;
-  /// The metric that chooses the best checkpoint. Larger is better.
+  /// The metric that chooses the best checkpoint. Larger is better, but for a loss.
   [[nodiscard]] const std::string& main_metric() const { return metrics.front(); }
 };
 

@@ -20,6 +20,7 @@
 #include "tests/testing.h"
 
 using namespace bert;
+using bert::testing::Contains;
 using bert::testing::finetuning_refusal;
 using bert::testing::run_command;
 using bert::testing::TemporaryDirectory;
