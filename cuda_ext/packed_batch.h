@@ -33,8 +33,8 @@ struct PackedBatch {
   at::Tensor
       labels;  // of fine-tuning, by the kind of its head: classes [B] or values [B] fp32 of sequences; classes of
                // tokens [T], -100: none; first and last token of answers [B, 2]; choices [N] of N questions with
-      // B / N sequences each; values [N] fp32 of rows of embeddings, likewise; 0 or 1 of independent labels [B, labels] fp32;
-      // undefined in pre-training
+               // B / N sequences each; values [N] fp32 of rows of embeddings, likewise; 0 or 1 of independent labels
+               // [B, labels] fp32; undefined in pre-training
 
   /// Calls visit(tensor) for every tensor of `self`, which is a PackedBatch or a const PackedBatch.
   template <class Self, class Visitor>

@@ -55,8 +55,8 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunP
 int64_t longest_unit(const FinetuningInputs& inputs);
 
 /// Weights of the classes in the loss: the inverse of their frequencies, with mean 1 over the examples, as scikit-learn's
-/// "balanced". A class without examples has weight 0. Of independent labels: pos_weight of PyTorch's BCEWithLogitsLoss, the
-/// number of examples without the label by the number with it; 1 for a label without examples.
+/// "balanced". A class without examples has weight 0. Of independent labels: pos_weight of PyTorch's BCEWithLogitsLoss,
+/// the number of examples without the label by the number with it; 1 for a label without examples.
 std::vector<float> balanced_class_weights(const TaskFeatures& train);
 
 }  // namespace bert

@@ -68,7 +68,7 @@ double sample_f1(LabelMatrix right, LabelMatrix predicted, size_t labels) {
   return examples == 0 ? 0 : sum / static_cast<double>(examples);
 }
 
-double average_precision(LabelMatrix right, ScoreMatrix scores, size_t labels) {
+double macro_average_precision(LabelMatrix right, ScoreMatrix scores, size_t labels) {
   double sum = 0;
   for (size_t label = 0; label < labels; ++label) {
     std::vector<uint8_t> right_of_label;

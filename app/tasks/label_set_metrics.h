@@ -22,7 +22,7 @@ double sample_f1(LabelMatrix right, LabelMatrix predicted, size_t labels);
 
 /// Mean of the average precision of the labels; 0 for a label that no example has. Source:
 /// sklearn.metrics.average_precision_score (average="macro").
-double average_precision(LabelMatrix right, ScoreMatrix scores, size_t labels);
+double macro_average_precision(LabelMatrix right, ScoreMatrix scores, size_t labels);
 
 /// Source: sklearn.metrics.label_ranking_average_precision_score.
 double label_ranking_average_precision(LabelMatrix right, ScoreMatrix scores, size_t labels);

@@ -110,7 +110,7 @@ std::vector<TaskMetric> label_set_metrics(const TaskExamples& examples, const Ta
                                      {"f1_macro", macro_f1_of_sets(right, predicted, labels)},
                                      {"f1_samples", sample_f1(right, predicted, labels)}};
   if (predictions.scores.empty()) return metrics;
-  metrics.push_back({"average_precision", average_precision(right, predictions.scores, labels)});
+  metrics.push_back({"average_precision", macro_average_precision(right, predictions.scores, labels)});
   metrics.push_back(
       {"label_ranking_average_precision", label_ranking_average_precision(right, predictions.scores, labels)});
   return metrics;

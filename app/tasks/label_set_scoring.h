@@ -22,10 +22,11 @@ std::string label_threshold_figure(const std::string& label);
 /// The thresholds of the labels among the figures of a run; empty if these have none.
 std::vector<double> thresholds_in(const std::map<std::string, double>& figures, const std::vector<std::string>& labels);
 
-/// score_task() of independent labels. `logits`: [examples, labels]. Labels have a probability above their threshold.
+/// score_task() of independent labels. `logits`: [examples, labels]. A label is predicted where its probability exceeds
+/// its threshold.
 TaskScores score_label_sets(const TaskExamples& examples, std::span<const float> logits, const TaskDataConfig& config);
 
-/// The metrics of TaskDefinition::metrics; without predictions.scores, those of the labels alone. `examples` have labels.
+/// The metrics of TaskDefinition::metrics; without predictions.scores, the three F1 alone. `examples` have labels.
 std::vector<TaskMetric> label_set_metrics(const TaskExamples& examples, const TaskPredictions& predictions);
 
 }  // namespace bert

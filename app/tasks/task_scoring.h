@@ -40,8 +40,8 @@ struct TaskScores {
   /// SQuAD 2.0: that of predictions.json. It is searched on development sets with config.search_null_threshold; other files
   /// take config.null_score_diff_threshold.
   double null_threshold = 0;
-  /// Independent labels: that of each. They are searched on development sets with config.search_label_threshold; other files
-  /// take config.label_thresholds or config.label_threshold.
+  /// Independent labels: that of each. They are searched on development sets with config.search_label_threshold; other
+  /// files take config.label_thresholds or config.label_threshold.
   std::vector<double> label_thresholds;
 };
 
@@ -50,8 +50,8 @@ struct TaskScores {
 ///   SQuAD: predictions.json, nbest_predictions.json and, where questions may have no answer, null_odds.json, as Google's
 ///     run_squad.py writes them. Names for a test file begin with test_;
 ///   ner: words with their labels and predictions in columns, as conlleval.pl reads them;
-///   others: GLUE's submission format, TSV with the columns index and prediction; of independent labels the prediction is
-///     the labels with config.label_separator between them, and a column score:LABEL has the probability of each.
+///   others: GLUE's submission format, TSV with the columns index and prediction; of independent labels the prediction
+///     is the labels with config.label_separator between them, and a column score:LABEL has the probability of each.
 /// Own tables: f1 is that of the second of two labels, and the mean of all for more labels. Names of metrics for MNLI's
 /// mismatched and diagnostic sets end in _mismatched and _diagnostic. Throws std::invalid_argument if `logits` has another size, DataError if
 /// a logit is not finite.
@@ -70,8 +70,8 @@ struct FileScores {
   int64_t unanswered = 0;  // SQuAD 1.1: questions without a prediction, which score 0
 };
 
-/// The classes in a file of predictions in GLUE's submission format, each once; with `sets`, a prediction is a set of labels.
-/// Throws as score_prediction_file().
+/// The classes in a file of predictions in GLUE's submission format, each once; with `sets`, a prediction is a set of
+/// labels. Throws as score_prediction_file().
 std::vector<std::string> predicted_labels(const PredictionFiles& files, bool sets = false);
 
 /// Metrics of a file of predictions in the format of `outputs` above. Throws DataError, which names the file and the line

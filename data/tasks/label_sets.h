@@ -12,17 +12,17 @@
 
 namespace bert {
 
-/// The labels in a cell of the table's row: those of its list, or the parts of its text around `separator` without white
-/// space at their ends; none in an empty cell. Throws DataError for an empty label.
+/// The labels in a cell of the table's row: those of its list, or the parts of its text around `separator`, without
+/// white space at both ends; none in an empty cell. Throws DataError for an empty label.
 std::set<std::string> labels_in_cell(const TableReader& table, size_t column, const std::string& separator);
 
-/// The numbers of the labels in a cell, ascending, as `numbers` has them. Throws DataError for an empty label, and for one
-/// that has no number.
+/// The numbers of the labels in a cell, ascending, as `numbers` has them. Throws DataError for an empty label, and for
+/// a label without a number.
 std::vector<int32_t> label_set(const TableReader& table, size_t column, const std::string& separator,
                                const std::unordered_map<std::string, int32_t>& numbers);
 
-/// The numbers of the `count` columns from `first` on that are 1 or true, counted from 0. Throws DataError for a value that
-/// is not 0, 1, false or true.
+/// The numbers of the columns with 1 or true, counted from 0, among the `count` columns from `first` on. Throws
+/// DataError for a value other than 0, 1, false or true.
 std::vector<int32_t> label_set_of_columns(const TableReader& table, size_t first, size_t count);
 
 /// The labels of config.label_column in an own table, in any order. Throws DataError, InputMissing, IoError.

@@ -24,7 +24,7 @@ namespace {
 
 using Sets = std::vector<std::vector<int32_t>>;
 
-TaskFile file_of(const TaskDefinition& task, TaskSplit split) {
+TaskFile split_file(const TaskDefinition& task, TaskSplit split) {
   return *std::ranges::find_if(task.files, [&](const TaskFile& file) { return file.split == split; });
 }
 
@@ -39,7 +39,7 @@ TaskExamples read_label_sets(const TemporaryDirectory& directory, const std::str
   } else {
     find_labels(task, path, config);
   }
-  return read_task(task, file_of(task, split), path, config);
+  return read_task(task, split_file(task, split), path, config);
 }
 
 Sets sets_of(const TaskExamples& examples) {
@@ -76,7 +76,7 @@ TEST_CASE("Metrics of independent labels equal scikit-learn's", "[unit][tasks]")
     expect("f1_micro", micro_f1(right, predicted));
     expect("f1_macro", macro_f1_of_sets(right, predicted, labels));
     expect("f1_samples", sample_f1(right, predicted, labels));
-    expect("average_precision", average_precision(right, scores, labels));
+    expect("average_precision", macro_average_precision(right, scores, labels));
     expect("label_ranking_average_precision", label_ranking_average_precision(right, scores, labels));
     expect("best_f1_micro", micro_f1(right, above(best_f1_threshold(right, scores, 0.5))));
   }
