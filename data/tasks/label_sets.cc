@@ -30,33 +30,42 @@ std::set<std::string> labels_in_cell(const TableReader& table, size_t column, co
   return labels;
 }
 
+namespace {
+
+int32_t number_of_label(const TableReader& table, size_t column, const std::string& label,
+                        const std::unordered_map<std::string, int32_t>& numbers) {
+  const auto found = numbers.find(label);
+  if (found != numbers.end()) return found->second;
+  std::vector<std::string> known(numbers.size());
+  for (const auto& [name, number] : numbers) known[static_cast<size_t>(number)] = name;
+  table.fail(column, fmt::format("unknown label \"{}\"; the labels are {}; see data.labels and data.label_separator",
+                                 label, list_of(known)));
+}
+
+}  // namespace
+
 std::vector<int32_t> label_set(const TableReader& table, size_t column, const std::string& separator,
                                const std::unordered_map<std::string, int32_t>& numbers) {
   std::vector<int32_t> set;
-  for (const std::string& label : labels_in_cell(table, column, separator)) {
-    const auto found = numbers.find(label);
-    if (found == numbers.end()) {
-      std::vector<std::string> known(numbers.size());
-      for (const auto& [name, number] : numbers) known[static_cast<size_t>(number)] = name;
-      table.fail(column, fmt::format("unknown label \"{}\"; the labels are {}; data.label_separator is \"{}\"", label,
-                                     list_of(known), separator));
-    }
-    set.push_back(found->second);
-  }
+  for (const std::string& label : labels_in_cell(table, column, separator))
+    set.push_back(number_of_label(table, column, label, numbers));
   std::ranges::sort(set);
   return set;
 }
 
-std::vector<int32_t> label_set_of_columns(const TableReader& table, size_t first, size_t count) {
+std::vector<int32_t> label_set_of_columns(const TableReader& table, size_t first,
+                                          const std::vector<std::string>& labels,
+                                          const std::unordered_map<std::string, int32_t>& numbers) {
   std::vector<int32_t> set;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < labels.size(); ++i) {
     const std::string value = in_small_letters(trimmed(table.cell(first + i)));
     const auto number = number_of<double>(value);
     const bool yes = value == "true" || number == 1;
     if (!yes && value != "false" && number != 0)
       table.fail(first + i, fmt::format("want 0 or 1, got \"{}\"", table.cell(first + i)));
-    if (yes) set.push_back(static_cast<int32_t>(i));
+    if (yes) set.push_back(number_of_label(table, first + i, labels[i], numbers));
   }
+  std::ranges::sort(set);
   return set;
 }
 

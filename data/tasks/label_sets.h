@@ -21,9 +21,11 @@ std::set<std::string> labels_in_cell(const TableReader& table, size_t column, co
 std::vector<int32_t> label_set(const TableReader& table, size_t column, const std::string& separator,
                                const std::unordered_map<std::string, int32_t>& numbers);
 
-/// The numbers of the columns with 1 or true, counted from 0, among the `count` columns from `first` on. Throws
-/// DataError for a value other than 0, 1, false or true.
-std::vector<int32_t> label_set_of_columns(const TableReader& table, size_t first, size_t count);
+/// The numbers of the labels with 1 or true in their columns, ascending. The table has the column of labels[i] under the
+/// number first + i. Throws DataError for a value other than 0, 1, false or true, and for a label without a number.
+std::vector<int32_t> label_set_of_columns(const TableReader& table, size_t first,
+                                          const std::vector<std::string>& labels,
+                                          const std::unordered_map<std::string, int32_t>& numbers);
 
 /// The labels of config.label_column in an own table, in any order. Throws DataError, InputMissing, IoError.
 std::vector<std::string> label_sets_in_table(const std::string& path, const TaskDataConfig& config);

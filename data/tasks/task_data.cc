@@ -95,7 +95,7 @@ class RowReader {
     if (examples_.task.multi_label) {
       example.labels = config_.label_columns.empty()
                            ? label_set(table_, kLabel, config_.label_separator, classes_)
-                           : label_set_of_columns(table_, kFirstLabel, config_.label_columns.size());
+                           : label_set_of_columns(table_, kFirstLabel, config_.label_columns, classes_);
       return example;
     }
     if (table_.cell(kLabel).empty() && examples_.task.layout == TaskLayout::kTable) table_.fail(kLabel, kEmptyLabel);

@@ -86,7 +86,8 @@ int evaluate_torch_command(int argc, char** argv) {
     evaluate_embedding(options, path, pretrained, how);
     return kOk;
   }
-  fit_task(task, pretrained, /*named=*/options.changed({}).labels);
+  const TaskDataConfig named = options.changed({});
+  fit_task(task, pretrained, task.multi_label && named.labels.empty() ? named.label_columns : named.labels);
   TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(TaskDataConfig()));
   config.cut_at_begin = pretrained.model.cut_at_begin;
   if (const int64_t most = pretrained.model.config.max_position_embeddings; config.max_seq_length > most) {
