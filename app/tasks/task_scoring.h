@@ -42,7 +42,7 @@ struct TaskScores {
   double null_threshold = 0;
   /// Independent labels: that of each. They are searched on development sets with config.search_label_threshold; other
   /// files take config.label_thresholds or config.label_threshold.
-  std::vector<double> label_thresholds;
+  std::vector<double> label_thresholds = {};
 };
 
 /// Predictions and metrics of a model. `logits`: TaskFeatures. The features are not those for training. The outputs are,

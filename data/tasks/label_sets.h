@@ -21,8 +21,8 @@ std::set<std::string> labels_in_cell(const TableReader& table, size_t column, co
 std::vector<int32_t> label_set(const TableReader& table, size_t column, const std::string& separator,
                                const std::unordered_map<std::string, int32_t>& numbers);
 
-/// The numbers of the labels with 1 or true in their columns, ascending. The table has the column of labels[i] under the
-/// number first + i. Throws DataError for a value other than 0, 1, false or true, and for a label without a number.
+/// The numbers of the labels with 1 or true in their columns, ascending. The column of labels[i] has the number
+/// first + i in the table. Throws DataError for a value other than 0, 1, false or true, and for an unknown label.
 std::vector<int32_t> label_set_of_columns(const TableReader& table, size_t first,
                                           const std::vector<std::string>& labels,
                                           const std::unordered_map<std::string, int32_t>& numbers);
