@@ -40,10 +40,17 @@ inline std::span<const char* const> names_of(GradientAverage /*type*/) {
 }
 
 /// The schedules of optim/lr_schedule.h.
-enum class ScheduleType : uint8_t { kPoly, kPolyRebased, kLinear, kCosine, kConstant, kTensorflow };
+enum class ScheduleType : uint8_t { kPoly, kPolyRebased, kLinear, kCosine, kConstant, kTensorflow, kWsd };
 inline std::span<const char* const> names_of(ScheduleType /*type*/) {
-  static constexpr std::array<const char*, 6> kNames = {"poly",   "poly_rebased", "linear",
-                                                        "cosine", "constant",     "tensorflow"};
+  static constexpr std::array<const char*, 7> kNames = {"poly",     "poly_rebased", "linear", "cosine",
+                                                        "constant", "tensorflow",   "wsd"};
+  return kNames;
+}
+
+/// The shapes of the decay of ScheduleType::kWsd.
+enum class WsdDecay : uint8_t { kLinear, kCosine, kSqrt, kOneMinusSqrt };
+inline std::span<const char* const> names_of(WsdDecay /*type*/) {
+  static constexpr std::array<const char*, 4> kNames = {"linear", "cosine", "sqrt", "1-sqrt"};
   return kNames;
 }
 
@@ -105,15 +112,25 @@ struct ScheduleConfig {
   ScheduleType type = ScheduleType::kPoly;
   double warmup_proportion = 0.2843;
   double degree = 0.5;
+  WsdDecay decay_type = WsdDecay::kLinear;
+  double decay_proportion = 0.1;
+  double min_lr_ratio = 0.0;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("type", self.type,
           "after a linear warm-up: poly (NVIDIA's for PyTorch, with its jump), poly_rebased (without), linear, cosine, "
-          "constant, or NVIDIA's for TensorFlow");
+          "constant, NVIDIA's for TensorFlow, or wsd (stable at lr, then a decay)");
     visit("warmup_proportion", self.warmup_proportion, "share of max_steps spent warming up; below 1, but for constant",
           0.0, 1.0);
     visit("degree", self.degree, "poly, poly_rebased and tensorflow only: exponent of the decay", 0.0, 10.0);
+    visit("decay_type", self.decay_type,
+          "wsd only: shape of the decay at its share p: 1 - p (linear), (1 + cos(pi p)) / 2, sqrt(1 - p) (sqrt) or "
+          "1 - sqrt(p)");
+    visit("decay_proportion", self.decay_proportion,
+          "wsd only: share of max_steps, the last ones, in which the rate decays", 0.0, 1.0);
+    visit("min_lr_ratio", self.min_lr_ratio, "wsd only: the warm-up begins, and the decay ends, at this share of lr",
+          0.0, 1.0);
   }
 
   /// Calls report(field, value, wanted, other field, other value) for each pair of fields that contradict each other.
@@ -124,6 +141,21 @@ struct ScheduleConfig {
     if (!has_degree && self.degree != ScheduleConfig().degree) {
       report("degree", self.degree, "the default (only poly, poly_rebased and tensorflow use it) with", "type",
              self.type);
+    }
+    if (self.type == ScheduleType::kWsd) {
+      if (self.warmup_proportion + self.decay_proportion > 1.0 + 1e-9) {
+        report("decay_proportion", self.decay_proportion, "at most 1 minus warmup_proportion with", "warmup_proportion",
+               self.warmup_proportion);
+      }
+    } else {
+      static const ScheduleConfig defaults;
+      const auto only_wsd = [&](const char* name, auto ScheduleConfig::*field) {
+        if (self.*field != defaults.*field)
+          report(name, self.*field, "the default (only wsd uses it) with", "type", self.type);
+      };
+      only_wsd("decay_type", &ScheduleConfig::decay_type);
+      only_wsd("decay_proportion", &ScheduleConfig::decay_proportion);
+      only_wsd("min_lr_ratio", &ScheduleConfig::min_lr_ratio);
     }
     if (self.type != ScheduleType::kConstant && self.warmup_proportion >= 1.0)
       report("warmup_proportion", self.warmup_proportion, "less than 1 (a schedule goes on after its warm-up) with",

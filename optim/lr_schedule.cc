@@ -17,12 +17,17 @@ struct ScheduleForm {
 };
 
 /// In the order of ScheduleType.
-constexpr std::array<ScheduleForm, 6> kForms{{{LrDecay::kPoly, false, 1},
+constexpr std::array<ScheduleForm, 7> kForms{{{LrDecay::kPoly, false, 1},
                                               {LrDecay::kPolyRebased, false, 1},
                                               {LrDecay::kLinear, false, 1},
                                               {LrDecay::kCosine, false, 1},
                                               {LrDecay::kConstant, false, 1},
-                                              {LrDecay::kPoly, true, 0}}};
+                                              {LrDecay::kPoly, true, 0},
+                                              {LrDecay::kLinear, false, 1}}};
+
+/// In the order of WsdDecay.
+constexpr std::array<LrDecay, 4> kWsdDecays{LrDecay::kLinear, LrDecay::kCosine, LrDecay::kPolyRebased,
+                                            LrDecay::kOneMinusSqrt};
 
 }  // namespace
 
@@ -33,12 +38,19 @@ LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_st
   const ScheduleForm& form = kForms[static_cast<size_t>(config.type)];
   const auto total = static_cast<double>(max_steps);
   const double warmup = config.warmup_proportion;
-  return {.lr = lr,
-          .warmup_proportion = form.whole_steps ? std::floor(warmup * total) / total : warmup,
-          .degree = config.degree,
-          .max_steps = max_steps,
-          .first_step = form.first_step,
-          .decay = form.decay};
+  LrSchedule schedule{.lr = lr,
+                      .warmup_proportion = form.whole_steps ? std::floor(warmup * total) / total : warmup,
+                      .degree = config.degree,
+                      .max_steps = max_steps,
+                      .first_step = form.first_step,
+                      .decay = form.decay};
+  if (config.type == ScheduleType::kWsd) {
+    schedule.degree = 0.5;  // of kPolyRebased, the shape sqrt
+    schedule.decay_start = (total - std::round(config.decay_proportion * total)) / total;  // a whole step
+    schedule.min_lr_ratio = config.min_lr_ratio;
+    schedule.decay = kWsdDecays[static_cast<size_t>(config.decay_type)];
+  }
+  return schedule;
 }
 
 at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_steps) {

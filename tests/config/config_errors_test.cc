@@ -385,12 +385,21 @@ std::vector<Broken> broken_configs() {
        {at +
         "2:44: /schedule/degree: want the default (only poly, poly_rebased and tensorflow use it) with schedule.type "
         "constant, got 2"}},
+      {"a decay of what has none",
+       in("\"schedule\": {\"type\": \"cosine\", \"decay_type\": \"1-sqrt\"}"),
+       {},
+       {at + "2:46: /schedule/decay_type: want the default (only wsd uses it) with schedule.type cosine, got 1-sqrt"}},
+      {"a warm-up and a decay that overlap",
+       in("\"schedule\": {\"type\": \"wsd\", \"warmup_proportion\": 0.5, \"decay_proportion\": 0.75}"),
+       {},
+       {at + "2:75: /schedule/decay_proportion: want at most 1 minus warmup_proportion with "
+             "schedule.warmup_proportion 0.5, got 0.75"}},
       {"options of a type that is wrong itself",
        in("\"optimizer\": {\"type\": \"sgd\", \"use_nvlamb\": true}, \"schedule\": {\"type\": \"Linear\", \"degree\": "
           "2}"),
        {},
        {at + "2:23: /optimizer/type: want one of lamb, adamw, adam, bert_adam, got \"sgd\"",
-        at + "2:72: /schedule/type: want one of poly, poly_rebased, linear, cosine, constant, tensorflow, got "
+        at + "2:72: /schedule/type: want one of poly, poly_rebased, linear, cosine, constant, tensorflow, wsd, got "
              "\"Linear\"; did you mean \"linear\"?"}},
       // ---- extends ----
       {"extends a number", in("\"extends\": 1"), {}, {at + "2:12: /extends: want the path of a configuration, got 1"}},

@@ -5,6 +5,8 @@ in github.com/NVIDIA/DeepLearningExamples at 729963dd (FRAMEWORK/LanguageModelin
 - poly, linear, constant: schedulers.py of PyTorch. The variable is k / T; step k counts from 1, T is the number of steps.
 - tensorflow: optimization.py of TensorFlow, polynomial_decay of an adjusted rate; steps count from 0.
 - poly_rebased, cosine: as in transformers; the variable is the share of the steps after warm-up.
+- wsd: get_wsd_schedule of transformers, with its numbers of steps. Where transformers 4.46 or later is installed, the
+  script compares its own rates with those of transformers. The decay "sqrt" is its own: sqrt(1 - progress).
 """
 
 import json
@@ -36,7 +38,46 @@ def tensorflow(step, lr, w, total, degree):
 
 RULES = {"poly": poly, "poly_rebased": poly_rebased, "linear": linear, "cosine": cosine, "constant": constant,
          "tensorflow": tensorflow}
+
+def wsd(step, lr, w, total, decay_type, decay, ratio):
+    warmup, decay_steps = round(w * total), round(decay * total)
+    stable = total - warmup - decay_steps
+    if step < warmup:
+        factor = step / warmup * (1 - ratio) + ratio
+    elif step < warmup + stable:
+        factor = 1.0
+    elif step < total:
+        progress = (step - warmup - stable) / decay_steps
+        shape = {"linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress)),
+                 "sqrt": math.sqrt(1 - progress), "1-sqrt": 1 - math.sqrt(progress)}[decay_type]
+        factor = shape * (1 - ratio) + ratio
+    else:
+        factor = ratio
+    return lr * factor
+
+
+def check_wsd(points, lr, w, total, decay_type, decay, ratio):
+    """Compares with transformers, if it is there and has the shape."""
+    try:
+        import torch
+        from transformers import get_wsd_schedule
+    except ImportError:
+        return False
+    if decay_type == "sqrt":
+        return False
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+    warmup, decay_steps = round(w * total), round(decay * total)
+    rate = get_wsd_schedule(optimizer, warmup, decay_steps, num_stable_steps=total - warmup - decay_steps,
+                            decay_type=decay_type, min_lr_ratio=ratio).lr_lambdas[0]
+    for step, value in points:
+        assert abs(lr * rate(step) - value) <= 1e-12 * lr, (step, value, lr * rate(step))
+    return True
+
+
 OPTIONS = [(6e-3, 0.2843, 7038, 0.5), (4e-3, 0.128, 1563, 0.5), (3e-5, 0.1, 1000, 1.5), (1e-4, 0.0, 7, 0.5)]
+# lr, warm-up, steps, share of the decay, min_lr_ratio
+WSD_OPTIONS = [(8e-4, 0.03, 1000, 0.2, 0.1), (6e-3, 200 / 1563, 1563, 300 / 1563, 0.0), (1e-4, 0.0, 8, 0.5, 0.25),
+               (1e-3, 0.1, 100, 0.9, 0.0)]
 
 
 def main():
@@ -49,6 +90,18 @@ def main():
                       for k in sorted(steps) if 1 <= k]
             entries.append({"type": name, "lr": lr, "warmup_proportion": w, "max_steps": total, "degree": degree,
                             "points": points})
+    compared = 0
+    for decay_type in ("linear", "cosine", "sqrt", "1-sqrt"):
+        for lr, w, total, decay, ratio in WSD_OPTIONS:
+            warmup, begin = round(w * total), total - round(decay * total)
+            steps = {1, 2, warmup - 1, warmup, warmup + 1, total // 2, begin - 1, begin, begin + 1, (begin + total) // 2,
+                     total - 1, total, total + 1, 2 * total}
+            points = [[k, wsd(k, lr, w, total, decay_type, decay, ratio)] for k in sorted(steps) if 1 <= k]
+            compared += check_wsd(points, lr, w, total, decay_type, decay, ratio)
+            entries.append({"type": "wsd", "lr": lr, "warmup_proportion": w, "max_steps": total,
+                            "decay_type": decay_type, "decay_proportion": decay, "min_lr_ratio": ratio,
+                            "points": points})
+    print(f"{compared} entries of wsd equal transformers")
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lr_schedules.json")
     with open(path, "w", encoding="ascii") as out:
         json.dump(entries, out, separators=(",", ":"))

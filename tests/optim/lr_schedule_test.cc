@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,11 @@ LrSchedule schedule_of(const json& entry) {
   ScheduleConfig config{.type = value_named<ScheduleType>(type).value(),
                         .warmup_proportion = entry["warmup_proportion"]};
   if (type.starts_with("poly") || type == "tensorflow") config.degree = entry["degree"];
+  if (type == "wsd") {
+    config.decay_type = value_named<WsdDecay>(entry["decay_type"].get<std::string>()).value();
+    config.decay_proportion = entry["decay_proportion"];
+    config.min_lr_ratio = entry["min_lr_ratio"];
+  }
   return make_schedule(config, entry["lr"], entry["max_steps"]);
 }
 
@@ -55,7 +61,7 @@ const Published kPhase1{{1, 2.9986455e-6},
 const Published kPhase2{{1, 1.99936020e-5},    {200, 3.99872041e-3},  {201, 3.73395480e-3}, {500, 3.29873277e-3},
                         {1000, 2.40068235e-3}, {1562, 1.01176698e-4}, {1563, 0.0}};
 
-constexpr const char* kTypes[] = {"poly", "poly_rebased", "linear", "cosine", "constant", "tensorflow"};
+constexpr const char* kTypes[] = {"poly", "poly_rebased", "linear", "cosine", "constant", "tensorflow", "wsd"};
 
 }  // namespace
 
@@ -101,8 +107,9 @@ TEST_CASE("A schedule ends at exactly 0 and is never negative, whatever its opti
     const bool from_zero = type.starts_with("tensorflow"), constant = type == "constant";
     for (const double warmup : {0.0, 0.1, 0.15, constant ? 1.0 : 0.99}) {
       INFO(type << ", warm-up " << warmup);
-      const LrSchedule schedule =
-          make_schedule({.type = value_named<ScheduleType>(type).value(), .warmup_proportion = warmup}, 1e-3, 10);
+      ScheduleConfig config{.type = value_named<ScheduleType>(type).value(), .warmup_proportion = warmup};
+      if (type == "wsd") config.decay_proportion = std::min(0.1, 1.0 - warmup);
+      const LrSchedule schedule = make_schedule(config, 1e-3, 10);
       for (int64_t step = 0; step < 25; ++step) {
         CHECK(schedule(step) >= 0.0);
         CHECK(schedule(step) <= 1e-3);
@@ -115,7 +122,7 @@ TEST_CASE("A schedule ends at exactly 0 and is never negative, whatever its opti
 
 TEST_CASE("A re-based schedule does not jump at the end of the warm-up", "[unit][optim]") {
   constexpr int64_t kSteps = 10000;
-  for (const char* type : {"poly_rebased", "linear", "cosine", "poly"}) {
+  for (const char* type : {"poly_rebased", "linear", "cosine", "wsd", "poly"}) {
     const LrSchedule schedule =
         make_schedule({.type = value_named<ScheduleType>(type).value(), .warmup_proportion = 0.2}, 1.0, kSteps);
     double largest = 0.0;
@@ -157,6 +164,11 @@ TEST_CASE("Options of a schedule out of range are refused with value and range",
   CHECK_THROWS_WITH(make_schedule({.type = ScheduleType::kLinear, .degree = 2.0}, 1e-3, 10),
                     testing::Contains("schedule.degree is 2, expected the default (only poly, poly_rebased and "
                                       "tensorflow use it) with type linear"));
+  CHECK_THROWS_WITH(make_schedule({.type = ScheduleType::kLinear, .min_lr_ratio = 0.1}, 1e-3, 10),
+                    testing::Contains("schedule.min_lr_ratio is 0.1, expected the default (only wsd uses it)"));
+  CHECK_THROWS_WITH(
+      make_schedule({.type = ScheduleType::kWsd, .warmup_proportion = 0.5, .decay_proportion = 0.6}, 1e-3, 10),
+      testing::Contains("schedule.decay_proportion is 0.6, expected at most 1 minus warmup_proportion"));
   CHECK_THROWS_WITH(make_schedule({}, -1.0, 10), testing::Contains("optimizer.lr is -1, expected 0 to 10"));
   CHECK_THROWS_WITH(make_schedule({}, 1e-3, 0), testing::Contains("max_steps is 0"));
 }
