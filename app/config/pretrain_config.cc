@@ -89,6 +89,16 @@ void check(const PretrainConfig& config, ConfigReport& report) {
                fmt::format("want data.validation to evaluate on, or 0 here, got {}", config.evaluate_every),
                {"/data/validation"});
   }
+  if (config.from_step > 0 && config.initial_checkpoint.empty())
+    report.add("/from_step", "want initial_checkpoint, the run that has this step, or 0 here", {"/initial_checkpoint"});
+  if (config.from_step > 0 && config.initial_optimizer_state) {
+    report.add("/from_step", "want initial_optimizer_state false: a branch takes the whole optimizer",
+               {"/initial_optimizer_state"});
+  }
+  if (config.from_step > 0 && config.from_step >= config.max_steps) {
+    report.add("/from_step", fmt::format("want less than max_steps {}, got {}", config.max_steps, config.from_step),
+               {"/max_steps"});
+  }
   if (config.initial_optimizer_state && config.initial_checkpoint.empty()) {
     report.add("/initial_optimizer_state", "want an initial_checkpoint that has it, or false here",
                {"/initial_checkpoint"});

@@ -88,6 +88,7 @@ struct PretrainConfig : RunConfig {
 
   std::string objective = "auto";
   bool initial_optimizer_state = false;
+  int64_t from_step = 0;
   DataSourcesConfig data;
   /// As FinetuneConfig::given; only load_pretrain_config() fills it in.
   std::set<std::string> given;
@@ -113,6 +114,10 @@ struct PretrainConfig : RunConfig {
           kPath);
     visit("initial_optimizer_state", self.initial_optimizer_state,
           "also take the moments of initial_checkpoint (phase 1 to phase 2); step and schedule start at 0");
+    visit("from_step", self.from_step,
+          "go on from the checkpoint of this step of the run initial_checkpoint, with its optimizer, its step and its "
+          "place in the data; 0 = begin at step 0",
+          0, kMostSteps);
     visit("data", self.data, "training data and vocabulary");
   }
 };

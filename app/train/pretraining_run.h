@@ -38,6 +38,7 @@ class PretrainingRun : public RunState {
   [[nodiscard]] int64_t examples() const override { return inputs_.train->size(); }
   [[nodiscard]] int64_t evaluation_examples() const override;
   [[nodiscard]] int64_t max_sequence_length() const override;
+  [[nodiscard]] int64_t from_step() const override { return inputs_.config.from_step; }
   [[nodiscard]] bool logs_examples() const override { return inputs_.config.reports("samples"); }
   [[nodiscard]] bool evaluates() const override { return inputs_.validation != nullptr; }
   [[nodiscard]] bool evaluates_at_start() const override { return evaluates(); }

@@ -12,6 +12,7 @@
 #include "app/system/crypto.h"
 #include "app/system/errors.h"
 #include "app/train/run_inputs.h"
+#include "data/io/error.h"
 #include "model/state_dict.h"
 
 namespace bert {
@@ -52,15 +53,20 @@ void RunState::refuse_differences(const std::string& directory, const std::vecto
   throw ConfigError(message + "\nuse another run_directory, or --allow-config-change");
 }
 
-void RunState::resume(const std::string& directory, bool allow_config_change) {
+void RunState::resume(const std::string& directory, Differences on_differences) {
   const Checkpoint checkpoint = open(directory);
   const CheckpointState& state = checkpoint.state;
   const Earlier before = read_earlier(state, directory);
   std::vector<std::string> differences = compare_data(state.data, data());
   for (const ConfigDifference& d : before.changes) {
+    const bool says_branch = d.pointer.starts_with("/initial_") || d.pointer == "/from_step";
+    if (on_differences == Differences::kSay && says_branch) continue;
     differences.push_back(d.pointer + ": was " + d.before + ", now " + d.after);
   }
-  if (!differences.empty() && !allow_config_change) refuse_differences(directory, differences);
+  if (!differences.empty() && on_differences == Differences::kRefuse) refuse_differences(directory, differences);
+  if (on_differences == Differences::kSay) {
+    for (const std::string& difference : differences) log().say("this branch differs: " + difference);
+  }
   if (before.seed != config().seed) {
     throw ConfigError(fmt::format(
         "seed: was {} in {}, now {}; the order of the examples follows from it, so that not even --allow-config-change "
@@ -88,10 +94,35 @@ void RunState::resume(const std::string& directory, bool allow_config_change) {
   log().say("continuing from " + directory);
 }
 
+void RunState::branch() {
+  const std::string& run = config().initial_checkpoint;
+  resume(of_rank_zero("look for the checkpoint of from_step",
+                      [&] {
+                        std::string kept;
+                        for (const CheckpointEntry& entry : list_checkpoints(run)) {
+                          if (entry.step == from_step()) {
+                            verify_checkpoint(entry.directory);
+                            return entry.directory;
+                          }
+                          kept += (kept.empty() ? "" : ", ") + std::to_string(entry.step);
+                        }
+                        throw InputMissing(fmt::format(
+                            "from_step {}: the run initial_checkpoint {} has {}; name one of its steps, or keep more "
+                            "with keep_checkpoints",
+                            from_step(), run, kept.empty() ? "no checkpoints" : "checkpoints of the steps " + kept));
+                      }),
+         Differences::kSay);
+  save(from_step());
+}
+
 int64_t RunState::restore(bool allow_config_change) {
   const int64_t newest = find_newest();
   if (newest >= 0) {
-    resume(checkpoint_directory(config().run_directory, newest), allow_config_change);
+    resume(checkpoint_directory(config().run_directory, newest),
+           allow_config_change ? Differences::kAllow : Differences::kRefuse);
+  } else if (from_step() > 0) {
+    branch();
+    return from_step();
   } else if (!config().initial_checkpoint.empty()) {
     start_from_initial_checkpoint();
   }

@@ -44,11 +44,13 @@ class RunState {
   [[nodiscard]] virtual int64_t evaluation_examples() const = 0;
   /// The most tokens that an example may have.
   [[nodiscard]] virtual int64_t max_sequence_length() const = 0;
+  /// The step of the run config.initial_checkpoint from which this run branches; 0: it does not.
+  [[nodiscard]] virtual int64_t from_step() const { return 0; }
   /// True if each rank logs the examples of its steps (SequenceLog).
   [[nodiscard]] virtual bool logs_examples() const { return false; }
 
-  /// Restores the newest valid checkpoint of the run directory. Without one, takes the weights of
-  /// config.initial_checkpoint; without that the run stays as it is. Returns the step of the checkpoint, -1 if the run
+  /// Restores the newest valid checkpoint of the run directory. Without one, branches at from_step() or takes the
+  /// weights of config.initial_checkpoint; without that the run stays as it is. Returns the step of the checkpoint, -1 if the run
   /// begins. Every rank must call it; rank 0 alone reads the tensors, compares them with their checksums and sends them
   /// to the others. Throws ConfigError if its tensors do not fit, or if its configuration or examples differ in what must
   /// stay the same (unless `allow_config_change`); DataError, InputMissing, IoError.
@@ -113,7 +115,12 @@ class RunState {
 
  private:
   void wait_for_rank_zero(const std::string& what);
-  void resume(const std::string& directory, bool allow_config_change);
+  /// What happens if the configuration or the examples differ from the checkpoint's in what must stay the same.
+  enum class Differences { kRefuse, kAllow, kSay };
+  void resume(const std::string& directory, Differences differences);
+  /// Takes the whole state of the checkpoint of from_step() and saves it as the first checkpoint of this run, so that
+  /// every later start resumes. Throws InputMissing if the run has no such checkpoint, DataError if it is damaged.
+  void branch();
   /// Makes a checkpoint of step `applied`. Rank 0 calls `write` with it, and every rank returns when it is written.
   void save_with(int64_t applied, const std::function<void(const Checkpoint& checkpoint)>& write);
 

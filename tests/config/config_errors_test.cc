@@ -161,7 +161,7 @@ std::vector<Broken> broken_configs() {
        {},
        {at + "2:1: /a~1b~0c: unknown key; known here: amp, checkpoint_every, checkpoint_every_minutes, data, device, "
              "distributed, "
-             "evaluate_every, global_batch_size, gradient_checkpointing, "
+             "evaluate_every, from_step, global_batch_size, gradient_checkpointing, "
              "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_steps, "
              "micro_batch_size, "
              "micro_batch_tokens, model, num_threads, objective, "
@@ -394,6 +394,10 @@ std::vector<Broken> broken_configs() {
        {},
        {at + "2:75: /schedule/decay_proportion: want at most 1 minus warmup_proportion with "
              "schedule.warmup_proportion 0.5, got 0.75"}},
+      {"a branch of nothing",
+       in("\"from_step\": 5"),
+       {},
+       {at + "2:14: /from_step: want initial_checkpoint, the run that has this step, or 0 here"}},
       {"options of a type that is wrong itself",
        in("\"optimizer\": {\"type\": \"sgd\", \"use_nvlamb\": true}, \"schedule\": {\"type\": \"Linear\", \"degree\": "
           "2}"),
