@@ -62,7 +62,7 @@ enum VerbTrait : unsigned {
   BOTH("evaluate", evaluate_command, evaluate_torch_command, kReadsModel,                                             \
        "official metrics of a model or of predictions for SQuAD, GLUE, and others")                                   \
   CORE("convert", convert_command, kNone, "model directories of transformers to checkpoints, and back")               \
-  CORE("checkpoint", checkpoint_command, kNone, "list, verify and compare checkpoints")                               \
+  CORE("checkpoint", checkpoint_command, kNone, "list, verify, compare and average checkpoints")                      \
   CORE("config", config_command, kNone, "begin, validate, show and compare configurations; their keys and schema")    \
   TORCH("benchmark", benchmark_command, kNone, "time training, inference and data; compare with an earlier run")      \
   CORE("plan", plan_command, kNone, "predict step time, memory and days on a cluster")                                \

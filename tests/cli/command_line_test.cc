@@ -139,7 +139,7 @@ TEST_CASE("A range takes its ends and no NaN", "[unit]") {
 }
 
 TEST_CASE("The nearest word is at most two edits away", "[unit]") {
-  const std::vector<std::string> words = {"list", "verify", "diff"};
+  const std::vector<std::string> words = {"list", "verify", "diff", "average"};
   CHECK(nearest_word("lits", words) == "list");
   CHECK(nearest_word("verfy", words) == "verify");
   CHECK(nearest_word("LIST", words) == "list");
