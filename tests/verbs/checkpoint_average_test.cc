@@ -1,4 +1,6 @@
 // bert checkpoint average: means of weights, against hand sums, and refusals.
+#include <torch/types.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
