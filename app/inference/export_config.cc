@@ -120,8 +120,9 @@ std::string write_export_config(const ModelDescription& model, const std::string
   if (!vocabulary_hash.empty()) object["vocabulary_hash"] = vocabulary_hash;
   object["model_max_length"] = model.config.max_position_embeddings;
   if (model.task_data) {
-    visit_task_data(*model.task_data,
-                    [&](const char* name, const auto& value, auto...) { object["task_data"][name] = value; });
+    visit_task_data(*model.task_data, [&](const char* name, const auto& value, auto...) {
+      object["task_data"][name] = name_or_value(value);
+    });
   }
   write_rules(model, [&](const char* key, nlohmann::ordered_json value) { object[key] = std::move(value); });
   for (size_t i = 0; i < model.labels.size(); ++i) {

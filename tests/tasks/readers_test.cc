@@ -171,7 +171,7 @@ TEST_CASE("Own tables: CSV, TSV and JSON lines with named columns", "[unit][task
   own.config.labels = {"9", "8"};
   CHECK(own.read("train.csv", "review,title,stars\na,b,8\n").texts[0].label == 1);
   own.config.labels = {"9", "9"};
-  CHECK(own.error("train.csv", "review,title,stars\na,b,9\n") == "data.labels has a label twice");
+  CHECK(own.error("train.csv", "review,title,stars\na,b,9\n") == "data.labels or data.label_columns has a label twice");
 }
 
 TEST_CASE("CoNLL columns: documents, blank lines, labels of the training file", "[unit][tasks]") {
