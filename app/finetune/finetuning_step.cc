@@ -7,6 +7,7 @@
 
 #include "app/device/determinism.h"
 #include "app/finetune/distillation_losses.h"
+#include "app/profile/phase_range.h"
 #include "app/system/errors.h"
 #include "data/tasks/task_sequence.h"
 
@@ -96,6 +97,7 @@ void FinetuningStep::learn_embeddings(EmbeddingObjectiveConfig config, const Pro
 
 void FinetuningStep::prepare(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) {
   if (!objective_) return;
+  const PhaseRange phase(Phase::kForward);
   objective_->prepare(micro_batches, of_all_ranks, [this](const PackedBatch& batch) { return forward(batch); });
 }
 

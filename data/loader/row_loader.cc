@@ -15,6 +15,7 @@ namespace {
 
 std::vector<double> shares(const std::vector<RowSet>& sets, bool equal) {
   std::vector<double> all;
+  all.reserve(sets.size());
   for (const RowSet& set : sets) all.push_back(equal ? 1.0 : static_cast<double>(set.rows()));
   return all;
 }

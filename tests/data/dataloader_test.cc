@@ -33,7 +33,7 @@ using testing::write_made_up_shard;
 bool same(const PackedBatch& a, const PackedBatch& b) {
   std::vector<at::Tensor> of_a;
   PackedBatch::visit_tensors(a, [&](const at::Tensor& tensor) { of_a.push_back(tensor); });
-  bool result = a.max_seqlen == b.max_seqlen && a.first_sequence == b.first_sequence;
+  bool result = a.max_seqlen == b.max_seqlen && a.first_sequence == b.first_sequence && a.source == b.source;
   auto other = of_a.begin();
   PackedBatch::visit_tensors(b, [&](const at::Tensor& tensor) {
     result = result && tensor.defined() == other->defined() && (!tensor.defined() || at::equal(tensor, *other));
@@ -67,7 +67,8 @@ TEST_CASE("A batch lists all of its tensors and moves them together", "[unit][da
     CHECK((!tensor.defined() || tensor.is_meta()));
   });
   CHECK(undefined == 3);  // and masked_sources and labels
-  CHECK(tensors * sizeof(at::Tensor) + sizeof batch.max_seqlen + sizeof batch.first_sequence == sizeof(PackedBatch));
+  CHECK(tensors * sizeof(at::Tensor) + sizeof batch.max_seqlen + sizeof batch.first_sequence + sizeof batch.source ==
+        sizeof(PackedBatch));
   CHECK(moved.input_ids.sizes() == batch.input_ids.sizes());
   CHECK(moved.max_seqlen == batch.max_seqlen);
   CHECK(moved.first_sequence == batch.first_sequence);

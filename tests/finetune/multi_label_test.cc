@@ -69,7 +69,7 @@ TEST_CASE("The loss of independent labels is binary cross entropy with weights o
 TEST_CASE("Independent labels are learnt, and their thresholds are searched and kept", "[unit][finetune]") {
   const TemporaryDirectory directory;
   FinetuneConfig config = tiny_task_of(kMultiLabelTask, directory);
-  config.max_steps = 120;  // the texts of the training file are learnt
+  config.max_steps = 500;  // the texts of the training file are learnt
   config.checkpoint_every = 0;
   config.data.task.search_label_threshold = ThresholdSearch::kPerLabel;
   config.data.test_file = directory.path("test.csv");

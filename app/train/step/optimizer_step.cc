@@ -109,8 +109,8 @@ void OptimizerStep::run(std::span<const PackedBatch> micro_batches, int64_t of_a
   if (of_all_ranks == 0) of_all_ranks = static_cast<int64_t>(micro_batches.size()) * parallel_.world_size();
   const torch::Tensor weights = loss_weights(micro_batches, of_all_ranks);
   parallel_.zero_gradients();
-  std::optional<PhaseRange> phase(Phase::kForward);
   prepare(micro_batches, of_all_ranks);
+  std::optional<PhaseRange> phase;
   for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
     phase.emplace(Phase::kForward);
     std::vector<torch::Tensor> terms = loss_terms(micro_batches[micro]);

@@ -88,7 +88,9 @@ int evaluate_torch_command(int argc, char** argv) {
   }
   const TaskDataConfig named = options.changed({});
   fit_task(task, pretrained, task.multi_label && named.labels.empty() ? named.label_columns : named.labels);
-  TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(TaskDataConfig()));
+  TaskDataConfig usual;
+  usual.max_seq_length = std::min(usual.max_seq_length, most_tokens(pretrained.model));
+  TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(usual));
   config.cut_at_begin = pretrained.model.cut_at_begin;
   if (const int64_t most = pretrained.model.config.max_position_embeddings; config.max_seq_length > most) {
     throw DataError(fmt::format("{}: has {} positions; expected data.max_seq_length of at most that, not {}",
