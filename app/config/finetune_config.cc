@@ -14,6 +14,7 @@
 #include "app/system/crypto.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
+#include "data/tasks/task_definition.h"
 
 namespace bert {
 namespace {
@@ -204,6 +205,14 @@ void read_trained_model(const std::string& config, ModelDescription& model, cons
   } catch (const ConfigError& error) {
     throw DataError(error.what());
   }
+}
+
+bool take_sentence_encoder(ModelDescription& model) {
+  if (kind_of_task(model.task) != TaskKind::kEmbedding) return false;
+  model.task.clear();
+  model.labels.clear();
+  model.task_data.reset();
+  return true;
 }
 
 }  // namespace bert

@@ -168,4 +168,8 @@ bool names_task(const std::string& path, const std::vector<std::string>& overrid
 /// with `name`.
 void read_trained_model(const std::string& config, ModelDescription& model, const std::string& name);
 
+/// A run of embeddings trains a sentence encoder: if `model` is of one, takes the task and what belongs to it out of the
+/// description, and returns true.
+bool take_sentence_encoder(ModelDescription& model);
+
 }  // namespace bert

@@ -57,11 +57,8 @@ Pretrained complete(Pretrained result) {
   return result;
 }
 
-/// A run of embeddings trains a sentence encoder. Its classifier belongs to a loss.
-void as_encoder(ModelDescription& model, StateDict& weights) {
-  model.task.clear();
-  model.labels.clear();
-  model.task_data.reset();
+/// Leaves out the classifier of a run of embeddings, which belongs to a loss.
+void erase_classifier(StateDict& weights) {
   for (const char* const name : {"classifier.weight", "classifier.bias"}) {
     if (weights.contains(name)) weights.erase(name);
   }
@@ -73,7 +70,7 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
   Checkpoint checkpoint = load_model(path, weights, note, progress);
   ModelDescription& model = checkpoint.state.model;
   read_trained_model(checkpoint.state.config, model, checkpoint.directory + "/" + kStateFile);
-  if (kind_of_task(model.task) == TaskKind::kEmbedding) as_encoder(model, checkpoint.model);
+  if (take_sentence_encoder(model)) erase_classifier(checkpoint.model);
   const std::map<std::string, double>& figures = checkpoint.state.metrics;
   if (const auto threshold = figures.find(kNullThresholdFigure); model.task_data && threshold != figures.end()) {
     model.task_data->null_score_diff_threshold = threshold->second;

@@ -10,6 +10,8 @@
 #include "app/inference/predictor.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
+#include "tests/support/command_testing.h"
 #include "tests/support/lines.h"
 #include "tests/support/load_checkpoint.h"
 #include "tests/support/pretrain_process.h"
@@ -23,6 +25,7 @@ using bert::testing::finetuning_refusal;
 using bert::testing::load_checkpoint;
 using bert::testing::metrics_of;
 using bert::testing::result_of;
+using bert::testing::run_command;
 using bert::testing::start;
 using bert::testing::TemporaryDirectory;
 using bert::testing::tiny_task_of;
@@ -171,6 +174,15 @@ TEST_CASE("A tiny model learns pairs, and its run is a sentence encoder", "[unit
   CHECK(vectors[0].norm().item<double>() == Approx(1.0).epsilon(1e-6));
   const json model = json::parse(read_file(config.run_directory + "/latest/config.json"));
   CHECK(model["architectures"] == json({"BertModel"}));
+
+  const std::string converted = directory.path("hf");  // as sentence-transformers opens it
+  REQUIRE(run_command(convert_command,
+                      {"convert", "--to", "huggingface", "--input", config.run_directory, "--output", converted})
+              .code == kOk);
+  CHECK(read_file(converted + "/modules.json").find("2_Normalize") != std::string::npos);
+  const Predictor other(load_pretrained(converted), {});
+  const std::vector<EncodedText> same = {other.encode(Task::kEmbedding, "5 21 60")};
+  CHECK(torch::equal(other.sentence_embeddings(same)[0], vectors[0]));
 
   FinetuneConfig next = tiny_pairs(directory, "next");  // a run of embeddings can begin with another one
   next.initial_checkpoint = config.run_directory;
