@@ -28,14 +28,14 @@ struct EmbeddingInputs {
 /// The checksum of a file with so many examples.
 DataIdentity file_identity(const std::string& path, int64_t examples);
 
-/// What is behind the encoder: that of `start`, with the wishes of `config`; else the mean of the tokens.
+/// The modules behind the encoder: those of `start`, with the wishes of `config`; else the mean of the tokens.
 SentenceEncoder sentence_encoder_for(const EmbeddingConfig& config, const ModelDescription& start);
 
 /// The columns of development and test files: those of the first set.
 RowColumns row_columns(const EmbeddingConfig& config);
 
-/// Reads the training data. `default_file` stands for sets without a file. `identities` gets each file. Throws DataError if a
-/// set does not fit its loss, and as read_text_rows().
+/// Reads the training data. `default_file` stands for sets without a file. `identities` gets each file. Throws DataError
+/// if a set does not fit its loss, and as read_text_rows().
 EmbeddingInputs read_embedding_sets(const FinetuneConfig& config, const std::string& default_file,
                                     const Tokenizer& tokenizer, std::map<std::string, DataIdentity>& identities,
                                     const std::function<void(const std::string& message)>& note);

@@ -12,7 +12,7 @@
 
 namespace bert {
 
-/// What a model is asked for. Those from kTextClassification on need the head of a task.
+/// The tasks of a model. Those from kTextClassification on need the head of a task.
 enum class Task : uint8_t {
   kFillMask,
   kFeatures,

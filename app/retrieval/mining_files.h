@@ -1,4 +1,4 @@
-// What hard negatives are mined from, and the files that they are written to. Readers throw InputMissing, IoError, and
+// The sources of hard negatives, and the files that they are written to. Readers throw InputMissing, IoError, and
 // DataError with the file and the line.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How well the scores of pairs tell those of one class from the others, as sentence-transformers'
+// The quality of scores that tell pairs of one class from the others, as sentence-transformers'
 // BinaryClassificationEvaluator computes it.
 #pragma once
 

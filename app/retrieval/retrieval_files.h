@@ -99,7 +99,7 @@ struct PairColumns {
 /// a value that is no finite number or no class.
 std::vector<ScoredPair> read_scored_pairs(const std::string& path, const PairColumns& columns);
 
-/// What a file of `bert evaluate embedding` asks for.
+/// The kind of evaluation that a file of `bert evaluate embedding` asks for.
 enum class PairKind : uint8_t { kSimilarity, kClassification, kReranking };
 inline constexpr const char* kPairKinds[] = {"similarity", "classification", "reranking"};
 

@@ -47,7 +47,7 @@ class TextVectors {
 /// A call says the share of the documents that are done.
 using CorpusProgress = std::function<void(double share)>;
 
-/// What is encoded, and how.
+/// The vectors of queries and of documents, and the function that compares them.
 struct RetrievalModel {
   TextVectors queries, documents;
   Similarity similarity = Similarity::kCosine;

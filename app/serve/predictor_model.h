@@ -10,7 +10,7 @@
 
 namespace bert {
 
-/// What Model::facts() gives. `task` is one of `bert serve`.
+/// The result of Model::facts(). `task` is one of `bert serve`.
 ModelFacts facts_of(const ModelDescription& model, Task task, const PredictorOptions& options);
 
 /// The model of `task`. Each thread that enters it computes with an equal part of LibTorch's

@@ -12,7 +12,7 @@
 
 namespace bert {
 
-/// What the columns of probabilities in a file of predictions begin with; the label follows.
+/// The beginning of the names of probabilities' columns in a file of predictions; the label follows.
 inline constexpr std::string_view kScoreColumn = "score:";
 
 /// The name of a threshold among the figures of a run: that of all labels, and that of one.

@@ -50,8 +50,8 @@ class RunState {
   [[nodiscard]] virtual bool logs_examples() const { return false; }
 
   /// Restores the newest valid checkpoint of the run directory. Without one, branches at from_step() or takes the
-  /// weights of config.initial_checkpoint; without that the run stays as it is. Returns the step of the checkpoint, -1 if the run
-  /// begins. Every rank must call it; rank 0 alone reads the tensors, compares them with their checksums and sends them
+  /// weights of config.initial_checkpoint; without that the run stays as it is. Returns the step of the checkpoint, -1 if
+  /// the run begins. Every rank must call it; rank 0 alone reads the tensors, compares them with their checksums and sends them
   /// to the others. Throws ConfigError if its tensors do not fit, or if its configuration or examples differ in what must
   /// stay the same (unless `allow_config_change`); DataError, InputMissing, IoError.
   int64_t restore(bool allow_config_change);
@@ -115,7 +115,7 @@ class RunState {
 
  private:
   void wait_for_rank_zero(const std::string& what);
-  /// What happens if the configuration or the examples differ from the checkpoint's in what must stay the same.
+  /// The consequence if the configuration or the examples differ from the checkpoint's in what must stay the same.
   enum class Differences { kRefuse, kAllow, kSay };
   void resume(const std::string& directory, Differences differences);
   /// Takes the whole state of the checkpoint of from_step() and saves it as the first checkpoint of this run, so that

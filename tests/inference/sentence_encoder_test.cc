@@ -82,7 +82,7 @@ bool close(const Tensor& a, const Tensor& b) { return torch::allclose(a, b, 1e-5
 /// The batch of the exports' tests: [CLS] the cat sat . [SEP], and [CLS] cat ##s [SEP] padded to its length.
 const std::vector<int64_t> kIds = {2, 5, 6, 7, 9, 3, 2, 6, 8, 3, 0, 0}, kMask = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0};
 
-/// What a TorchScript export computes of them.
+/// The outputs that a TorchScript export computes of them.
 std::vector<Tensor> outputs_of(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   ExtraFiles none;

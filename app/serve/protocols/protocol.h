@@ -1,4 +1,4 @@
-// What the protocols of a server share. Each protocol has a file of its own, whose functions answer its paths; the
+// The parts that the protocols of a server share. Each protocol has a file of its own, whose functions answer its paths; the
 // table of all paths is in service.cc.
 #pragma once
 

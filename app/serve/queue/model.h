@@ -62,7 +62,7 @@ struct TextTokens {
   bool truncated = false;  // the text has more tokens, which the model does not read
 };
 
-/// What clients ask of a model before they ask for answers.
+/// The facts that clients ask of a model before they ask for answers.
 struct ModelFacts {
   std::string dtype = "float32";  // of the weights, by its name in PyTorch, or int8
   int64_t max_tokens = 512;       // of a text

@@ -17,7 +17,7 @@ namespace bert {
 /// The name of what evaluates the vectors of texts.
 inline constexpr const char* kEmbeddingTask = "embedding";
 
-/// What "embedding" is asked for beside a table.
+/// The wishes of "embedding" beside a table.
 struct EmbeddingEvaluation {
   std::string kind;  // of a table: one of kPairKinds; empty: by its columns
   std::string beir;  // directory of BEIR's layout; empty: a table

@@ -20,7 +20,7 @@
 namespace bert {
 namespace {
 
-/// How many of `most` examples in all each of `files` files may have.
+/// The share of each of `files` files in `most` examples.
 int64_t share_of_file(int64_t most, size_t files) {
   if (most == 0) return INT64_MAX;
   const auto count = static_cast<int64_t>(files);

@@ -1,4 +1,4 @@
-// How well a model predicts masked tokens and pairs of segments.
+// The quality of a model's predictions of masked tokens and pairs of segments.
 #pragma once
 
 #include <c10/core/Device.h>
