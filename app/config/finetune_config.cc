@@ -14,10 +14,11 @@
 #include "app/system/crypto.h"
 #include "app/system/errors.h"
 #include "data/io/error.h"
-#include "data/tasks/task_definition.h"
 
 namespace bert {
 namespace {
+
+constexpr const char* kSentenceTask = "embedding";  // its runs train sentence encoders
 
 /// The fields of a configuration for reading only.
 ConfigFields fields(const FinetuneConfig& config) { return fields_of(const_cast<FinetuneConfig&>(config)); }
@@ -74,7 +75,7 @@ void check_distillation(const FinetuneConfig& config, ConfigReport& report) {
 /// Checks the settings that only a run of embeddings has, and those that it does not have.
 void check_embedding(const FinetuneConfig& config, ConfigReport& report) {
   const EmbeddingConfig& embedding = config.embedding;
-  if (config.task != "embedding") {
+  if (config.task != kSentenceTask) {
     FinetuneConfig plain = config;
     plain.embedding = EmbeddingConfig();
     for (const ConfigDifference& d : compare_configs(fields(plain), fields(config)))
@@ -208,7 +209,7 @@ void read_trained_model(const std::string& config, ModelDescription& model, cons
 }
 
 bool take_sentence_encoder(ModelDescription& model) {
-  if (kind_of_task(model.task) != TaskKind::kEmbedding) return false;
+  if (model.task != kSentenceTask) return false;
   model.task.clear();
   model.labels.clear();
   model.task_data.reset();
