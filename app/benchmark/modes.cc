@@ -209,7 +209,8 @@ BertModel model_to_time(const BenchmarkOptions& options) {
 /// Times the way from texts to their vectors.
 Json run_embedding(const BenchmarkOptions& options, const std::string& precision, c10::Device device) {
   const bool int8 = precision == "int8";
-  PredictorOptions how{.device = device, .batch_size = options.batches.front(), .int8 = int8};
+  PredictorOptions how{.device = device, .int8 = int8};
+  if (!options.batches.empty()) how.batch_size = options.batches.front();
   if (!int8) how.dtype = compute_dtype(value_named<Precision>(precision).value());
   const Predictor predictor(
       load_pretrained({options.checkpoint, false, Task::kEmbedding}, WeightsKind::kAveraged, say_in("bert benchmark")),
@@ -221,7 +222,7 @@ Json run_embedding(const BenchmarkOptions& options, const std::string& precision
   if (texts.empty()) throw DataError(options.input.front() + ": has no text");
   Json report = header(options, device, precision);
   report.update({{"config", options.checkpoint}, {"task", "embedding"}, {"input", options.input.front()}});
-  report.update({{"batch", options.batches.front()}, {"texts", texts.size()}, {"model", sizes_of(predictor.config())}});
+  report.update({{"batch", how.batch_size}, {"texts", texts.size()}, {"model", sizes_of(predictor.config())}});
   expect_comparable(options, report);
   const AnswerOptions cut{.long_texts = LongTexts::kTruncate};
   constexpr size_t kWarmup = 64;
@@ -275,15 +276,15 @@ Json run_inference(const BenchmarkOptions& options) {
   InferenceBenchmarkOptions timed{.model = model,
                                   .device = device,
                                   .precision = precision,
-                                  .batches = options.batches,
                                   .lengths = lengths_of_cases(options, config.max_position_embeddings),
                                   .steps = options.steps,
                                   .warmup = options.warmup};
+  if (!options.batches.empty()) timed.batches = options.batches;
   Json report = header(options, device, precision);
   if (!options.checkpoint.empty()) report["config"] = options.checkpoint;
   report["model"] = sizes_of(config);
   const bool single = timed.batches.size() * timed.lengths.size() == 1;
-  report["batch"] = single ? Json(options.batches.front()) : Json(options.batches);
+  report["batch"] = single ? Json(timed.batches.front()) : Json(timed.batches);
   if (!options.lengths.empty()) {
     report["lengths"] = options.lengths;
   } else {

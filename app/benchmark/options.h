@@ -13,9 +13,10 @@ struct BenchmarkOptions {
   std::string config, lengths, precision, device = "auto", compare;
   std::vector<std::string> overrides;  // a.b=value
   int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
-  std::string checkpoint;                                    // of inference
-  bool embedding = false;                                    // of inference: from texts of `input` to their vectors
-  std::vector<int64_t> batches = {8}, text_lengths = {128};  // of inference
+  std::string checkpoint;                     // of inference
+  bool embedding = false;                     // of inference: from texts of `input` to their vectors
+  std::vector<int64_t> batches;               // of inference; empty: 8, and with `embedding` that of predict
+  std::vector<int64_t> text_lengths = {128};  // of inference
   std::vector<std::string> input;
   std::string vocab, masking, dump;
   double fail_below = 0;

@@ -26,7 +26,7 @@ namespace bert {
 struct PredictorOptions {
   c10::Device device = c10::kCPU;
   c10::ScalarType dtype = c10::kFloat;  // of weights and computation: kFloat, kBFloat16 or kHalf
-  int64_t batch_size = 32;              // texts that are computed together at most, 1 or more
+  int64_t batch_size = 256;             // texts that are computed together at most, 1 or more
   int64_t batch_tokens = 4096;          // tokens that are computed together at most, 1 or more; a longer text is alone
   std::optional<LongTexts> long_texts = {};  // empty: refuse for features and masks, truncate for fine-tuned models
   bool int8 = false;  // the encoder's products are of bytes; with dtype kFloat, on the CPU: Note [Products of bytes]

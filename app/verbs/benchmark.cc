@@ -106,11 +106,12 @@ void add_inference_mode(CLI::App& app, BenchmarkOptions& options) {
                    "precision of the weights and of the computation (default: fp32); int8: products of bytes, on the "
                    "CPU")
       ->check(CLI::IsMember(std::vector<std::string>(kInferencePrecisions.begin(), kInferencePrecisions.end())));
-  inference->add_option("--batch", options.batches, "texts of a batch, one size or several")
+  inference
+      ->add_option("--batch", options.batches,
+                   "texts of a batch, one size or several (default: 8; with --task embedding that of predict)")
       ->delimiter(',')
       ->allow_extra_args(false)  // overrides may follow
-      ->check(number_in<int64_t>(1, kManySequences))
-      ->capture_default_str();
+      ->check(number_in<int64_t>(1, kManySequences));
   CLI::Option* length =
       inference->add_option("--length", options.text_lengths, "tokens of every text, one length or several")
           ->delimiter(',')
