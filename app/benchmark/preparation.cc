@@ -19,6 +19,7 @@
 #include "app/benchmark/made_up_text.h"
 #include "app/interop/open_tokenizer.h"
 #include "app/parse/bounded_json.h"
+#include "app/system/environment.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "data/io/error.h"
@@ -36,10 +37,10 @@ constexpr double kShortRun = 2;                                  // seconds
 
 class TemporaryFiles {
  public:
-  TemporaryFiles() : directory_((std::filesystem::temp_directory_path() / "bert-benchmark-XXXXXX").string()) {
+  TemporaryFiles() : directory_(temporary_directory() + "/bert-benchmark-XXXXXX") {
     if (mkdtemp(directory_.data()) == nullptr)
-      throw IoError(
-          fmt::format("{}: cannot be made: {}; TMPDIR names another place", directory_, std::strerror(errno)));
+      throw IoError(fmt::format("{}: cannot be made: {}; TMPDIR names a directory that can be written to", directory_,
+                                std::strerror(errno)));
   }
   ~TemporaryFiles() {
     std::error_code ignored;

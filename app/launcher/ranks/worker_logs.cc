@@ -16,6 +16,7 @@
 #include <fstream>
 #include <set>
 
+#include "app/system/console.h"
 #include "app/system/environment.h"
 #include "data/io/error.h"
 
@@ -61,13 +62,29 @@ bool has_files(const std::filesystem::path& directory) {
   return std::any_of(begin(files), end(files), [](const auto& entry) { return entry.is_regular_file(); });
 }
 
+/// True if --redirects or --tee names a stream of a rank here.
+bool streams_to_files(const LaunchConfig& config) {
+  for (int64_t rank = 0; rank < config.nproc_per_node; ++rank) {
+    if ((config.logs.redirects.of(rank) | config.logs.tee.of(rank)) != kNoStream) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 WorkerLogs::WorkerLogs(EventLoop& loop, const LaunchConfig& config)
     : loop_(loop), config_(config), base_(config.logs.directory) {
   if (base_ == "/dev/null") return;
-  temporary_ = base_.empty();
-  if (temporary_) base_ = make_directory(temporary_directory() + "/torchelastic_");
+  if (base_.empty()) {
+    try {
+      base_ = make_directory(temporary_directory() + "/torchelastic_");
+      temporary_ = true;
+    } catch (const IoError& none) {
+      if (streams_to_files(config)) throw;
+      say(std::string("note: the errors of ranks are kept in no file: ") + none.what());
+      return;
+    }
+  }
   std::error_code error;
   std::filesystem::create_directories(base_, error);
   if (error) throw IoError("--log-dir " + base_ + ": cannot be made: " + error.message());

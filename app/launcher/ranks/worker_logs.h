@@ -26,7 +26,8 @@ struct WorkerFiles {
 /// The log files of a job: `<log_dir>/<rdzv_id>_XXXX/attempt_<k>/<local_rank>/{stdout.log,stderr.log,error.json}`, and
 /// with --duplicate-*-filters `attempt_<k>/filtered_{stdout,stderr}.log`, which may be empty. Without --log-dir the
 /// files are in a temporary directory, which is removed at the end unless a rank has left something there. Under
-/// --log-dir /dev/null there are no files.
+/// --log-dir /dev/null there are no files, and neither where no temporary directory can be made and no option asks for
+/// a file.
 ///
 /// Files under --tee are followed. If several ranks share a console that is no terminal, their streams come through
 /// pipes, so that lines of different ranks never mix. A console that takes no output does not block the launcher. It

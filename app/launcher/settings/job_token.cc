@@ -102,6 +102,12 @@ std::string token_in(const Descriptor& file, const std::string& path) {
   return from_hexadecimal({content.data(), static_cast<size_t>(got)}, path);
 }
 
+[[noreturn]] void throw_cannot_be_made(const std::string& path, int error) {
+  throw IoError(path + ": cannot be made: " + std::strerror(error) +
+                "; set XDG_RUNTIME_DIR to a directory of your own that can be written to, or give the token in " +
+                kTokenVariable);
+}
+
 /// Note [A directory in /tmp]
 ///
 /// A name in /tmp belongs to the user who makes it first, so a stranger can take each name that can be predicted. The
@@ -151,8 +157,7 @@ bool make_own_directory(const std::string& prefix) {
     if (symlink(ticket.c_str(), (name + kTicket).c_str()) == 0) return true;
     if (errno == ENOENT) return false;
   }
-  throw IoError(name + ": cannot be made: " + std::strerror(errno) +
-                "; set XDG_RUNTIME_DIR to a directory of your own, or give the token in " + kTokenVariable);
+  throw_cannot_be_made(name, errno);
 }
 
 std::string directory_in_tmp() {
@@ -185,8 +190,7 @@ std::string runtime_directory() {
                    state.st_uid == geteuid() && (state.st_mode & 022) == 0;
   if (!own) return directory_in_tmp();
   std::string base = std::string(given) + "/bertrun";
-  if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST)
-    throw IoError(base + ": cannot be made: " + std::strerror(errno) + "; or give the token in " + kTokenFileVariable);
+  if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST) throw_cannot_be_made(base, errno);
   open_private(base, S_IFDIR);
   return base;
 }
@@ -200,7 +204,7 @@ std::string runtime_file(const RendezvousConfig& config) {
 Descriptor make_shared_file(const std::string& path) {
   const std::string temporary = path + "." + to_hexadecimal(random_bytes(8));
   Descriptor file(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file) throw IoError(temporary + ": cannot be made: " + std::strerror(errno));
+  if (!file) throw_cannot_be_made(temporary, errno);
   const std::string digits = to_hexadecimal(random_bytes(kTokenBytes));
   const bool written = flock(file.get(), LOCK_SH) == 0 &&
                        pwrite(file.get(), digits.data(), digits.size(), 0) == static_cast<ssize_t>(digits.size());
@@ -208,7 +212,7 @@ Descriptor make_shared_file(const std::string& path) {
   const int error = errno;
   unlink(temporary.c_str());
   if (placed) return file;
-  if (error != EEXIST) throw IoError(path + ": cannot be made: " + std::strerror(error));
+  if (error != EEXIST) throw_cannot_be_made(path, error);
   return Descriptor();
 }
 
