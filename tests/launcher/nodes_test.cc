@@ -143,6 +143,7 @@ TEST_CASE("an elastic job goes on without a node that gets a signal", "[unit][di
   std::ofstream(place.path("signalled")).flush();
   other.signal(SIGTERM);
   CHECK(other.wait() == kPreempted);
+  CHECK(other.err().find("this node leaves the job, which goes on") != std::string::npos);
   CHECK(host.wait() == 0);
   CHECK(host.err().find("it leaves the job, and the ranks of the others start again") != std::string::npos);
 }

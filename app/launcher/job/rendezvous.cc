@@ -235,9 +235,8 @@ void Rendezvous::take_out(NodeId id, int signal, const std::string& what, Time n
   node.leaving = signal;
   JobOrder end;
   end.kind = JobOrder::kEnd;
-  end.reason = what + "; this node leaves the job, which goes on";
+  end.reason = "this node leaves the job, which goes on";  // the node has told its signal
   end.exit_code = 128 + signal;
-  end.signal = signal;
   if (!node.member) node.stopped = false;  // it has no ranks, and says so
   if (state_ == State::kRunning && node.member)
     restart(what + "; it leaves the job, and the ranks of the others start again", false, now);
