@@ -16,7 +16,6 @@
 #include "app/launcher/job/verdict.h"
 #include "app/launcher/launcher.h"
 #include "app/launcher/ranks/failure.h"
-#include "app/launcher/ranks/file_timer.h"
 #include "app/launcher/ranks/process_guard.h"
 #include "app/launcher/ranks/worker_group.h"
 #include "app/launcher/ranks/worker_logs.h"
@@ -91,10 +90,6 @@ class Agent {
         workers_(guard_),
         link_(make_job_link(loop_, config, token_.bytes(), [this](const JobOrder& order) { obey(order); })) {
     if (!config.numa_binding.empty()) topology_ = machine_topology();
-    if (!config.file_timer) return;
-    const char* path = std::getenv("TORCHELASTIC_TIMER_FILE");
-    timers_.emplace(loop_, path != nullptr ? path : "",
-                    [this](pid_t pid, const std::string& scope, int signal) { time_out(pid, scope, signal); });
   }
 
   /// Runs this node's part until the job ends. Returns 0, the exit code of the first rank that failed (128 + n if signal
@@ -153,7 +148,6 @@ class Agent {
         spec.command = worker_command(config_, rank);
         spec.environment = worker_environment(config_, assignment, store, rank, spec.files.error_file);
         spec.environment[kMarkVariable] = mark_;
-        if (timers_) spec.environment["TORCHELASTIC_TIMER_FILE"] = timers_->path();
         if (!config_.numa_binding.empty())
           spec.processors = processors_of_rank(topology_, config_.numa_binding, rank, config_.nproc_per_node);
         workers_.start(spec, rank);
@@ -192,17 +186,6 @@ class Agent {
     }
   }
 
-  /// Called when a timer expires that a rank has set for itself.
-  void time_out(pid_t pid, const std::string& scope, int signal) {
-    const auto rank = workers_.rank_of(pid);
-    if (!rank) return;  // the process has ended, or is no rank of this node
-    const std::string what =
-        fmt::format("rank {} (host {}, pid {}): its timer {} has expired", assignment_.first_rank + rank->local_rank,
-                    config_.rendezvous.local_addr, pid, scope);
-    say(what + (signal > 0 ? "; sending " + signal_name(signal) : ""));
-    if (signal > 0) kill(pid, signal);
-  }
-
   [[nodiscard]] std::string describe_suspended(const RunningWorker& worker) const {
     return fmt::format("rank {} (host {}, pid {}) is stopped", assignment_.first_rank + worker.local_rank,
                        config_.rendezvous.local_addr, worker.pid);
@@ -212,7 +195,6 @@ class Agent {
     if (kill_timer_) loop_.cancel(*kill_timer_);
     kill_timer_.reset();
     logs_.finish_attempt();
-    if (timers_) timers_->clear();
     if (!succeeded_) kill_marked(mark_);
     link_->stopped(assignment_.round, verdict_.save_result());
   }
@@ -292,7 +274,6 @@ class Agent {
   ProcessGuard guard_;
   WorkerGroup workers_;
   std::unique_ptr<JobLink> link_;
-  std::optional<FileTimer> timers_;
   MachineTopology topology_;
   Assignment assignment_{.round = -1};
   std::vector<RankTraces> traces_;  // index: local rank

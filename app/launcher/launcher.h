@@ -23,12 +23,10 @@
 // the other end of each connection, and reset those of other users (app/net/local_acceptor.h). bertrun does not load
 // LibTorch.
 //
-// The network. The host listens on the endpoint's address only. Each side proves by HMAC-SHA256 over nonces of both
-// sides that it knows the job's token. The host closes a connection that has not proved this within five seconds
-// (app/net/secure_channel.h). Every later frame has a number, a bounded length, and a MAC under a key of this
-// connection. Connections without proof are bounded in number and memory. If there are too many, the oldest connection
-// from the busiest address is closed. Refused connections are counted and logged. Frames are not encrypted: keys and
-// values of the store can be read on the wire, as under torchrun.
+// The network. The host listens on the endpoint's address only. Connections between agents are TLS with a key that is
+// derived from the job's token. The host closes a connection that has not proved that it knows the token within five
+// seconds (app/net/secure_channel.h). Connections without proof are bounded in number and memory. If there are too
+// many, the oldest connection from the busiest address is closed. Refused connections are counted and logged.
 //
 // The token (settings/job_token.h) has 256 bits. It comes from BERTRUN_TOKEN or from the file that BERTRUN_TOKEN_FILE
 // names. If the endpoint is a loopback address, it may also come from a file in the user's runtime directory, which the
@@ -49,10 +47,6 @@
 // follows. A second signal two seconds later or more ends all ranks at once. Earlier repeats count as the first signal.
 // The job's code is 75 only if every rank could save (job/verdict.h).
 //
-// Timers (ranks/file_timer.h). With TORCHELASTIC_ENABLE_FILE_TIMER=1 ranks can set timers for themselves through
-// torch's FileTimerClient. If a timer expires, its process gets the signal that the rank asked for. The end of that
-// rank is a failure like any other. (torchrun kills itself as well.)
-//
 // Ranks lead sessions of their own and die with bertrun (PR_SET_PDEATHSIG). A small guard process kills the processes
 // that ranks have started (ranks/process_guard.h).
 //
@@ -61,7 +55,7 @@
 // - A program runs as it is unless its name ends in .py.
 // - Options cannot be abbreviated.
 // - TORCHELASTIC_RESTART_COUNT is the same on all nodes.
-// - etcd is not supported.
+// - etcd and torch's file timers are not supported.
 // - A signal that ends the job gives 128 + n, or the code of ranks that had to save, on all nodes; 75 before any rank
 //   has started.
 // - SIGKILL in --signals-to-handle is an error.

@@ -339,37 +339,3 @@ TEST_CASE("a rank publishes into what its launcher gave it, and into nothing els
   CHECK_FALSE(exists(directory.path("absent")));
   CHECK(read_rank_state(-1).phase.empty());
 }
-
-TEST_CASE("a rank whose timer expires is killed, as torch's file timers have it", "[unit]") {
-  const TemporaryDirectory directory;
-  const std::string path = directory.path("timers");
-  setenv("TORCHELASTIC_ENABLE_FILE_TIMER", "1", 1);
-  setenv("TORCHELASTIC_TIMER_FILE", path.c_str(), 1);
-  // Lines as FileTimerClient of torch 2.11 writes them.
-  const auto line = [](const std::string& pid, const std::string& scope, const std::string& time, int signal) {
-    return "printf '{\"version\": 1, \"pid\": %s, \"scope_id\": \"" + scope + "\", \"expiration_time\": " + time +
-           ", \"signal\": " + std::to_string(signal) + "}\\n' " + pid + " >$TORCHELASTIC_TIMER_FILE; ";
-  };
-  const std::string none = "-1", past = "1719000000.25", future = "99999999999.5";
-  Launcher late(shell({"--nproc-per-node", "2"}, "echo no line >$TORCHELASTIC_TIMER_FILE; " +
-                                                     line("$$", "later", future, 9) + "test $RANK = 1 && { " +
-                                                     line("$$", "step 7", past, 9) + "}; exec sleep 60"));
-  CHECK(late.wait() == 128 + SIGKILL);
-  CAPTURE(late.err());
-  CHECK(late.err().find("): its timer step 7 has expired; sending SIGKILL") != std::string::npos);
-  CHECK(late.err().find("rank 1 (local rank 1, ") != std::string::npos);
-  CHECK(late.err().find("note: a line of a timer is ignored: ") != std::string::npos);
-  CHECK_FALSE(exists(path));
-  // A timer that is released, a timer that is only reported, and a timer of a process that belongs to no rank.
-  const std::string soon = "$(($(date +%s) + 1)).0";
-  unsetenv("TORCHELASTIC_TIMER_FILE");
-  Launcher in_time(shell({}, "t=" + soon + "; " + line("$$", "a", "'\"$t\"'", 9) + line("$$", "a", none, 0) +
-                                 line("$$", "b", past, 0) + line(std::to_string(getpid()), "c", past, 9) +
-                                 "sleep 1.5; test -p $TORCHELASTIC_TIMER_FILE"));
-  unsetenv("TORCHELASTIC_ENABLE_FILE_TIMER");
-  CHECK(in_time.wait() == 0);
-  CAPTURE(in_time.err());
-  CHECK(in_time.err().find("its timer b has expired") != std::string::npos);
-  CHECK(in_time.err().find("its timer a") == std::string::npos);
-  CHECK(in_time.err().find("its timer c") == std::string::npos);
-}

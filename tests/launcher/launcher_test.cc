@@ -51,18 +51,17 @@ TEST_CASE("ranks and role ranks follow from the assignment", "[unit]") {
                          .first_role_rank = 1,
                          .role_world_size = 3,
                          .restart_count = 2};
-  const auto environment = worker_environment(config, place, {"127.0.0.1", 77, false}, 1, "");
+  const auto environment = worker_environment(config, place, {"127.0.0.1", 77}, 1, "");
   CHECK(environment.at("RANK") == "5");
   CHECK(environment.at("ROLE_RANK") == "2");
   CHECK(environment.at("ROLE_WORLD_SIZE") == "3");
   CHECK(environment.at("GROUP_RANK") == "1");
   CHECK(environment.at("GROUP_WORLD_SIZE") == "2");
   CHECK(environment.at("TORCHELASTIC_RESTART_COUNT") == "2");
-  CHECK(environment.at("TORCHELASTIC_USE_AGENT_STORE") == "False");
   CHECK(environment.at("MASTER_PORT") == "77");
   CHECK(environment.at("TORCHELASTIC_ERROR_FILE").empty());
   CHECK_FALSE(environment.contains("BERTRUN_LOCAL_ADDRESS"));
-  CHECK(worker_environment(config, place, {"127.0.0.1", 77, true, "10.0.0.7"}, 1, "").at("BERTRUN_LOCAL_ADDRESS") ==
+  CHECK(worker_environment(config, place, {"127.0.0.1", 77, "10.0.0.7"}, 1, "").at("BERTRUN_LOCAL_ADDRESS") ==
         "10.0.0.7");
   config.command = {"${local_rank}", "--rank=${local_rank}/$$/${other}"};  // a shell's $$ stays
   CHECK(worker_command(config, 3) == std::vector<std::string>{"${local_rank}", "--rank=3/$$/${other}"});

@@ -260,11 +260,13 @@ TEST_CASE("an option that has no effect is accepted with a note", "[unit]") {
     if (row.note.empty()) CHECK(launcher.err().empty());
     CHECK(launcher.err().find(row.note) != std::string::npos);
   }
-  const Variable rank("PET_NODE_RANK", "0"), health("TORCHELASTIC_HEALTH_CHECK_PORT", "1234");
+  const Variable rank("PET_NODE_RANK", "0"), health("TORCHELASTIC_HEALTH_CHECK_PORT", "1234"),
+      timer("TORCHELASTIC_ENABLE_FILE_TIMER", "1");
   bert::testing::Launcher launcher({"--standalone", "sh", "-c", "exit 0"});
   CHECK(launcher.wait() == 0);
   CHECK(launcher.err().find("--node-rank is not used") != std::string::npos);
   CHECK(launcher.err().find("TORCHELASTIC_HEALTH_CHECK_PORT has no meaning here") != std::string::npos);
+  CHECK(launcher.err().find("TORCHELASTIC_ENABLE_FILE_TIMER has no meaning here") != std::string::npos);
 }
 
 TEST_CASE("the program: python for a .py file or a module, else what is beside bertrun or in PATH", "[unit]") {

@@ -56,8 +56,7 @@ class JobClient : public JobLink {
       });
     }
     relay_.close_all();
-    return {"127.0.0.1", acceptor_->port(), !config_.rendezvous.rank_serves_store,
-            channel_ ? channel_->local_address() : ""};
+    return {"127.0.0.1", acceptor_->port(), channel_ ? channel_->local_address() : ""};
   }
   void stopped(int64_t round, const SaveResult& saved) override {
     stopped_ = true;

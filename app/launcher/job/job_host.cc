@@ -33,10 +33,8 @@ class JobHost : public JobLink {
         config_(config),
         on_order_(std::move(on_order)),
         store_(loop, store_endpoint(config.rendezvous)),
-        rendezvous_(
-            config.rendezvous, {config.max_restarts, stop_seconds(config)}, EventLoop::Clock::now(),
-            [this](NodeId id, const JobOrder& order) { send(id, order); },
-            config.rendezvous.rank_serves_store ? std::optional<NodeId>(kSelf) : std::nullopt) {
+        rendezvous_(config.rendezvous, {config.max_restarts, stop_seconds(config)}, EventLoop::Clock::now(),
+                    [this](NodeId id, const JobOrder& order) { send(id, order); }) {
     if (listener) {
       gate_ = std::make_unique<Gatekeeper>(
           loop, std::move(listener), token,
@@ -56,13 +54,7 @@ class JobHost : public JobLink {
 
   StoreAddress open_round(const Assignment& assignment) override {
     StoreAddress address{store_.endpoint().host, store_.endpoint().port};
-    if (config_.rendezvous.rank_serves_store) {
-      address.agent_store = false;
-      reserved_ = reserve_port(address.host);  // for the store of rank 0
-      address.port = port_of(reserved_.get());
-    } else {
-      store_.start_round(assignment.world_size);
-    }
+    store_.start_round(assignment.world_size);
     for (auto& [id, peer] : peers_) {
       peer.relay.set_target({address.host, address.port});
       if (peer.joined && address.local_address.empty()) address.local_address = peer.channel->local_address();
@@ -260,7 +252,6 @@ class JobHost : public JobLink {
   const LaunchConfig& config_;
   const OnOrder on_order_;
   StoreServer store_;
-  Descriptor reserved_;  // port for a store that rank 0 serves
   Rendezvous rendezvous_;
   std::unique_ptr<Gatekeeper> gate_;
   std::map<NodeId, Peer> peers_;

@@ -18,13 +18,8 @@ Rendezvous::Time later(Rendezvous::Time now, double seconds) {
 
 }  // namespace
 
-Rendezvous::Rendezvous(const RendezvousConfig& config, const Limits& limits, Time now, Send send,
-                       std::optional<NodeId> first)
-    : config_(config),
-      limits_(limits),
-      send_(std::move(send)),
-      first_(first),
-      join_deadline_(later(now, config.join_timeout)) {}
+Rendezvous::Rendezvous(const RendezvousConfig& config, const Limits& limits, Time now, Send send)
+    : config_(config), limits_(limits), send_(std::move(send)), join_deadline_(later(now, config.join_timeout)) {}
 
 std::string Rendezvous::name_of(const Node& node) {
   std::string name = node.info.host + " (bertrun's pid " + std::to_string(node.info.pid) + ")";
@@ -98,8 +93,7 @@ void Rendezvous::complete(Time now) {
   }
   const auto place = [&](const std::pair<NodeId, Node*>& entry) {
     const NodeInfo& info = entry.second->info;
-    return std::make_tuple(entry.first != first_.value_or(entry.first), info.node_rank, info.host, info.pid,
-                           entry.first);
+    return std::make_tuple(info.node_rank, info.host, info.pid, entry.first);
   };
   std::ranges::sort(order, [&](const auto& a, const auto& b) { return place(a) < place(b); });
   std::map<std::string, int64_t> role_sizes;

@@ -69,9 +69,7 @@ class Rendezvous {
     double stop_seconds = 60;  // for nodes to stop their ranks before a restart
   };
 
-  /// `first`, if given, stays first in the order of ranks: it is the node where rank 0's own store must be.
-  Rendezvous(const RendezvousConfig& config, const Limits& limits, Time now, Send send,
-             std::optional<NodeId> first = std::nullopt);
+  Rendezvous(const RendezvousConfig& config, const Limits& limits, Time now, Send send);
 
   /// Adds a node. Returns the reason why the node is refused, or "".
   [[nodiscard]] std::string join(NodeId id, const NodeInfo& info, Time now);
@@ -132,7 +130,6 @@ class Rendezvous {
   const RendezvousConfig config_;
   const Limits limits_;
   const Send send_;
-  const std::optional<NodeId> first_;
   State state_ = State::kForming;
   std::map<NodeId, Node> nodes_;  // ids grow in the order of joining
   int64_t round_ = 0, restarts_ = 0;

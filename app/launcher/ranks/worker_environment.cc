@@ -43,7 +43,7 @@ std::map<std::string, std::string> worker_environment(const LaunchConfig& config
       {"TORCHELASTIC_RESTART_COUNT", text(assignment.restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", text(config.max_restarts)},
       {"TORCHELASTIC_RUN_ID", config.rendezvous.id},
-      {"TORCHELASTIC_USE_AGENT_STORE", store.agent_store ? "True" : "False"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
       {"TORCHELASTIC_ERROR_FILE", error_file},
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", config.signals_to_handle},
       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", variable_or("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")},

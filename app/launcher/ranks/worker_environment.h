@@ -24,7 +24,6 @@ struct Assignment {
 struct StoreAddress {
   std::string host = "127.0.0.1";
   int64_t port = 0;
-  bool agent_store = true;  // the launcher holds the store; else rank 0 does (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1)
   std::string local_address = {};  // of this node on the job's network; "" if the job has no other node
 };
 

@@ -146,12 +146,6 @@ void WorkerGroup::kill_one(pid_t pid) {
   kill(-pid, SIGKILL);
 }
 
-std::optional<RunningWorker> WorkerGroup::rank_of(pid_t process) const {
-  const auto found = running_.find(getsid(process));
-  if (found == running_.end()) return std::nullopt;
-  return RunningWorker{found->second, found->first};
-}
-
 std::vector<WorkerExit> WorkerGroup::reap() {
   std::vector<WorkerExit> result;
   for (auto at = running_.begin(); at != running_.end();) {

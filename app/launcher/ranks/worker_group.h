@@ -62,8 +62,6 @@ class WorkerGroup {
   [[nodiscard]] std::vector<RunningWorker> suspended() const;
   /// Sends SIGKILL to the processes of one rank.
   void kill_one(pid_t pid);
-  /// The rank whose session holds `process`.
-  [[nodiscard]] std::optional<RunningWorker> rank_of(pid_t process) const;
   /// Ranks that have exited since the last call. After begin_stop() their remaining processes are killed.
   std::vector<WorkerExit> reap();
   /// Begins the stop of the group. Ranks that end by a signal of the launcher then count as `stopped`, and their

@@ -62,7 +62,10 @@ void print_notes(const LaunchOptions& options, const LaunchConfig& config, const
   if (options.start_method != defaults.start_method) meaningless("--start-method");
   if (options.event_log_handler != defaults.event_log_handler) meaningless("--event-log-handler");
   if (options.logs_specs != defaults.logs_specs) meaningless("--logs-specs");
-  if (std::getenv("TORCHELASTIC_HEALTH_CHECK_PORT") != nullptr) meaningless("TORCHELASTIC_HEALTH_CHECK_PORT");
+  for (const char* name :
+       {"TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}) {
+    if (std::getenv(name) != nullptr) meaningless(name);
+  }
   note_unused_rendezvous(options, given);
   note_unused_logs(options, config.logs);
   if (config.nproc_per_node > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {

@@ -245,9 +245,6 @@ RendezvousConfig rendezvous_of(const LaunchOptions& options) {
                      ": expected static or c10d; bertrun has no etcd client, and needs none: use c10d");
   }
   rendezvous.dynamic = options.standalone || options.rdzv_backend == "c10d";
-  rendezvous.rank_serves_store = rendezvous.dynamic && variable_or("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "") == "1";
-  if (rendezvous.rank_serves_store)
-    note("TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1: rank 0 serves the store, and other users of its machine reach it");
   if (!rendezvous.dynamic) rendezvous.join_timeout = 900;  // torchrun's default for the static rendezvous
   rendezvous.id = options.standalone || options.rdzv_id.empty() ? random_uuid() : options.rdzv_id;
   if (!options.standalone && options.rdzv_id.empty())
@@ -413,7 +410,6 @@ std::optional<LaunchConfig> parse_launch_command(int argc, char** argv) {
   config.signals_to_handle = options.signals_to_handle;
   config.virtual_local_rank = options.virtual_local_rank;
   set_timeouts(options, config);
-  config.file_timer = variable_or("TORCHELASTIC_ENABLE_FILE_TIMER", "") == "1";
   config.command = command_of(options, std::move(read->command));
   print_notes(options, config, read->given);
   return config;

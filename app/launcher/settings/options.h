@@ -82,8 +82,6 @@ struct RendezvousConfig {
   std::string local_addr;       // name of this machine for the other machines
   double join_timeout = 600, last_call_timeout = 30, close_timeout = 30, keep_alive_interval = 5;  // seconds
   int64_t keep_alive_max_attempt = 3;
-  // True if rank 0 serves the store, not the launcher: c10d with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
-  bool rank_serves_store = false;
 
   /// A node is lost after this many seconds without a message.
   [[nodiscard]] double silence_seconds() const {
@@ -121,7 +119,6 @@ struct LaunchConfig {
   std::vector<int> ending_signals;  // forwarded to the ranks; then the job ends
   std::string signals_to_handle;    // the option's text, for TORCHELASTIC_SIGNALS_TO_HANDLE
   bool virtual_local_rank = false;
-  bool file_timer = false;               // TORCHELASTIC_ENABLE_FILE_TIMER=1, see file_timer.h
   double shutdown_timeout_seconds = 30;  // from a forwarded signal to SIGKILL
   double save_timeout_seconds = 300;     // from a rank's exit code 75 to SIGKILL for ranks that are still saving
   double failure_grace_seconds = 0.7;    // from SIGTERM to SIGKILL after a rank has failed
