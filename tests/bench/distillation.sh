@@ -8,14 +8,11 @@
 #
 # Prints a row for each seed, then the mean, the standard deviation and the standard error of the differences. Exit codes: 0 the mean
 # difference is above 0; 1 it is not; 66 something is missing; else that of the run that failed.
-set -euo pipefail
 
-root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
+. "$(dirname "$(readlink -f "$0")")/peers.sh"
 work=$(realpath -m -- "${1:-$root/build/distillation}")
-bert=$root/build/bert quickstart=$root/build/quickstart sst2=$root/../shared/data/glue/SST-2
-for needed in "$bert" "$quickstart/run/latest" "$sst2/train.tsv"; do
-  [ -e "$needed" ] || { echo "distillation: $needed is missing" >&2; exit 66; }
-done
+quickstart=$root/build/quickstart sst2=$root/../shared/data/glue/SST-2
+need "$quickstart/run/latest" "$sst2/train.tsv"
 mkdir -p "$work"
 finetune=(global_batch_size=32 micro_batch_size=32 data.max_seq_length=64 "data.directory=$sst2" checkpoint_every=0 log_every=100)
 

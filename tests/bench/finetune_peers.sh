@@ -16,35 +16,15 @@
 # that failed.
 #
 # Example: tests/bench/finetune_peers.sh build/finetune-phase2 runs/phase2 128
-set -euo pipefail
 
-here=$(dirname "$(readlink -f "$0")")
-root=$(cd "$here/../.." && pwd)
-for argument in "$@"; do
-  case $argument in
-    -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
-  esac
-done
+. "$(dirname "$(readlink -f "$0")")/peers.sh"
 work=$(realpath -m -- "${1:-$root/build/finetune-peers}")
 run=$(realpath -m -- "${2:-$root/build/quickstart/run}") length=${3:-64}
-bert=$root/build/bert glue=$root/../shared/data/glue
-for needed in "$bert" "$run" "$glue/SST-2/train.tsv" "$glue/MRPC/train.tsv"; do
-  [ -e "$needed" ] || { echo "finetune_peers: $needed is missing" >&2; exit 66; }
-done
-python=${BERT_TRANSFORMERS_PYTHON:-}
-if [ -z "$python" ]; then
-  peers=$root/build/finetune-peers-python
-  if ! cmp -s "$here/finetune_peers.txt" "$peers/installed.txt"; then
-    rm -rf "$peers"
-    python3 -m venv "$peers"
-    "$peers/bin/pip" install --quiet --requirement "$here/finetune_peers.txt" ||
-      { echo "cannot install the Python programs; pip says why above" >&2; exit 69; }
-    cp "$here/finetune_peers.txt" "$peers/installed.txt"
-  fi
-  python=$peers/bin/python
-fi
+glue=$root/../shared/data/glue
+need "$run" "$glue/SST-2/train.tsv" "$glue/MRPC/train.tsv"
+install_peers "${BERT_TRANSFORMERS_PYTHON:-}"
 OMP_NUM_THREADS=$(nproc)
-export OMP_NUM_THREADS TOKENIZERS_PARALLELISM=false TRANSFORMERS_VERBOSITY=error
+export OMP_NUM_THREADS
 mkdir -p "$work"
 [ -f "$work/model/config.json" ] ||
   "$bert" convert --to huggingface --input "$run" --output "$work/model" >"$work/convert.log" 2>&1 ||

@@ -10,33 +10,12 @@
 #                                  build/pipeline-answers-python
 #
 # Exit codes: 0 all agree; 1 not so; 66 something is missing; 69 no network; else that of the program that failed.
-set -euo pipefail
 
-here=$(dirname "$(readlink -f "$0")")
-root=$(cd "$here/../.." && pwd)
-for argument in "$@"; do
-  case $argument in
-    -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
-  esac
-done
+. "$(dirname "$(readlink -f "$0")")/peers.sh"
 work=$(realpath -m -- "${1:-$root/build/pipeline-answers}")
-bert=$root/build/bert quickstart=$root/build/quickstart/run shared=$root/../shared/data
-for needed in "$bert" "$quickstart/latest" "$shared/glue/SST-2/train.tsv" "$shared/glue/MRPC/train.tsv" "$shared/squad/dev-v1.1.json"; do
-  [ -e "$needed" ] || { echo "pipeline_answers: $needed is missing" >&2; exit 66; }
-done
-python=${BERT_PIPELINES_PYTHON:-}
-if [ -z "$python" ]; then
-  peers=$root/build/pipeline-answers-python
-  if ! cmp -s "$here/pipeline_answers.txt" "$peers/installed.txt"; then
-    rm -rf "$peers"
-    python3 -m venv "$peers"
-    "$peers/bin/pip" install --quiet --requirement "$here/pipeline_answers.txt" ||
-      { echo "cannot install the Python programs; pip says why above" >&2; exit 69; }
-    cp "$here/pipeline_answers.txt" "$peers/installed.txt"
-  fi
-  python=$peers/bin/python
-fi
-export TOKENIZERS_PARALLELISM=false TRANSFORMERS_VERBOSITY=error
+quickstart=$root/build/quickstart/run shared=$root/../shared/data
+need "$quickstart/latest" "$shared/glue/SST-2/train.tsv" "$shared/glue/MRPC/train.tsv" "$shared/squad/dev-v1.1.json"
+install_peers "${BERT_PIPELINES_PYTHON:-}"
 mkdir -p "$work/data"
 [ -f "$work/data/dev.txt" ] || "$python" "$here/pipeline_answers.py" data "$shared/squad/dev-v1.1.json" "$work/data"
 
