@@ -37,6 +37,7 @@
 #include "data/io/files.h"
 #include "model/initialization.h"
 #include "model/state_dict.h"
+#include "optim/amp.h"
 
 namespace bert {
 namespace {
@@ -173,14 +174,19 @@ void print_breakdown(const Json& breakdown) {
 Json run_step(const BenchmarkOptions& options) {
   PretrainConfig config = read_config(options);
   if (options.precision.empty()) config.precision = Precision::kFp32;
-  const StepBenchmarkOptions step = step_options(options, config);
-  Json report = header(options, select_device(config.device, 0), name_of_value(config.precision));
+  StepBenchmarkOptions step = step_options(options, config);
+  const c10::Device device = select_device(config.device, 0);
+  Json report = header(options, device, name_of_value(config.precision)), products;
   add_shape(report, options, config);
   report["optimizer"] = name_of_value(config.optimizer.type);
   report["objective"] = name_of_value(objective_of(config));
   expect_comparable(options, report);
+  add_product_rates(products, device);
+  const c10::ScalarType dtype = compute_dtype(config.precision);
+  const char* const name = dtype == torch::kFloat ? "fp32" : dtype == torch::kBFloat16 ? "bf16" : "";
+  if (device.is_cpu() && *name != '\0') step.product_flops = 1e12 * products["product_tflops"][name].get<double>();
   report.update(benchmark_step(step));
-  add_product_rates(report, select_device(config.device, 0));
+  if (device.is_cpu()) report.update(products);
   print_figures(options, report);
   if (options.breakdown && !options.json) print_breakdown(report["breakdown"]);
   return report;

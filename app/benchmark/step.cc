@@ -76,7 +76,8 @@ nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options) {
   }
   double total = 0;
   for (const double s : seconds) total += s;
-  const double gemm_flops = measure_gemm(device, compute_dtype(options.config.precision));
+  const double gemm_flops =
+      options.product_flops > 0 ? options.product_flops : measure_gemm(device, compute_dtype(options.config.precision));
   nlohmann::ordered_json report = {{"sequences_per_second", static_cast<double>(options.batch * options.steps) / total},
                                    {"tokens_per_second", static_cast<double>(tokens) / total},
                                    {"tflops", 1e-12 * total_flops / total},

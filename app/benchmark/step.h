@@ -14,6 +14,7 @@ struct StepBenchmarkOptions {
   std::vector<int64_t> lengths;  // of the sequences, in turn
   int64_t batch = 8, steps = 10, warmup = 3;
   bool breakdown = false;
+  double product_flops = 0;  // measure_gemm() in the precision of the steps, where it is known; 0: it is measured
 };
 
 /// sequences_per_second, tokens_per_second, tflops, mfu (of a square product measured in the same run), ms_median and
