@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "app/tasks/label_set_metrics.h"
 #include "app/tasks/text_metrics.h"
 
 namespace bert {
@@ -21,19 +22,9 @@ std::vector<size_t> most_similar_first(std::span<const float> scores, bool simil
 }  // namespace
 
 double average_precision(std::span<const float> scores, std::span<const int32_t> labels) {
-  const std::vector<size_t> order = most_similar_first(scores, /*similar_is_greater=*/true);
-  const auto positives = static_cast<double>(std::count(labels.begin(), labels.end(), 1));
-  if (positives == 0) return 0;
-  double found = 0, sum = 0;
-  for (size_t begin = 0; begin < order.size();) {
-    size_t end = begin;
-    double hits = 0;
-    for (; end < order.size() && scores[order[end]] == scores[order[begin]]; ++end) hits += labels[order[end]];
-    found += hits;
-    sum += hits / positives * (found / static_cast<double>(end));
-    begin = end;
-  }
-  return sum;
+  const std::vector<double> wide(scores.begin(), scores.end());
+  const std::vector<uint8_t> right(labels.begin(), labels.end());
+  return average_precision(right, wide);
 }
 
 ThresholdMetrics best_thresholds(std::span<const float> scores, std::span<const int32_t> labels,

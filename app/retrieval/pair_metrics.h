@@ -11,8 +11,7 @@
 
 namespace bert {
 
-/// Area under the curve of precision over recall, as steps; pairs of one score are one step. 0 without a label 1.
-/// Source: sklearn.metrics.average_precision_score.
+/// average_precision() of app/tasks/label_set_metrics.h of scores in fp32.
 double average_precision(std::span<const float> scores, std::span<const int32_t> labels);
 
 /// The best accuracy and the best F1 over all thresholds, each with its threshold. A threshold is the middle between

@@ -34,7 +34,9 @@ void visit_ties(ScoreMatrix scores, const std::vector<size_t>& order, const Visi
   }
 }
 
-double average_precision_of_label(LabelMatrix right, ScoreMatrix scores) {
+}  // namespace
+
+double average_precision(LabelMatrix right, ScoreMatrix scores) {
   const double total = std::accumulate(right.begin(), right.end(), 0.0);
   const std::vector<size_t> order = falling_order(scores);
   double found = 0, sum = 0;
@@ -46,8 +48,6 @@ double average_precision_of_label(LabelMatrix right, ScoreMatrix scores) {
   });
   return total == 0 ? 0 : sum / total;
 }
-
-}  // namespace
 
 double micro_f1(LabelMatrix right, LabelMatrix predicted) {
   return f1_of_entries(right, predicted, 0, 1, right.size());
@@ -77,7 +77,7 @@ double macro_average_precision(LabelMatrix right, ScoreMatrix scores, size_t lab
       right_of_label.push_back(right[at]);
       scores_of_label.push_back(scores[at]);
     }
-    sum += average_precision_of_label(right_of_label, scores_of_label);
+    sum += average_precision(right_of_label, scores_of_label);
   }
   return sum / static_cast<double>(labels);
 }
@@ -89,7 +89,7 @@ double label_ranking_average_precision(LabelMatrix right, ScoreMatrix scores, si
     const LabelMatrix row = right.subspan(example * labels, labels);
     const double total = std::accumulate(row.begin(), row.end(), 0.0);
     const bool some = total > 0 && total < static_cast<double>(labels);  // else every ranking is right
-    sum += some ? average_precision_of_label(row, scores.subspan(example * labels, labels)) : 1;
+    sum += some ? average_precision(row, scores.subspan(example * labels, labels)) : 1;
   }
   return examples == 0 ? 0 : sum / static_cast<double>(examples);
 }

@@ -20,6 +20,10 @@ double macro_f1_of_sets(LabelMatrix right, LabelMatrix predicted, size_t labels)
 /// Mean of the F1 of the examples. Source: sklearn.metrics.f1_score (average="samples").
 double sample_f1(LabelMatrix right, LabelMatrix predicted, size_t labels);
 
+/// The area under the curve of precision over recall, as steps; scores that are equal are one step. 0 if nothing is
+/// right. Source: sklearn.metrics.average_precision_score.
+double average_precision(LabelMatrix right, ScoreMatrix scores);
+
 /// Mean of the average precision of the labels; 0 for a label that no example has. Source:
 /// sklearn.metrics.average_precision_score (average="macro").
 double macro_average_precision(LabelMatrix right, ScoreMatrix scores, size_t labels);
