@@ -34,8 +34,8 @@ SentenceEncoder sentence_encoder_for(const EmbeddingConfig& config, const ModelD
 /// The columns of development and test files: those of the first set.
 RowColumns row_columns(const EmbeddingConfig& config);
 
-/// Reads the training data. `default_file` stands for sets without a file. `identities` gets each file. Throws DataError
-/// if a set does not fit its loss, and as read_text_rows().
+/// Reads the training data. `default_file` stands for sets without a file. `identities` gets each file. Throws
+/// DataError if a set does not fit its loss, and as read_text_rows().
 EmbeddingInputs read_embedding_sets(const FinetuneConfig& config, const std::string& default_file,
                                     const Tokenizer& tokenizer, std::map<std::string, DataIdentity>& identities,
                                     const std::function<void(const std::string& message)>& note);

@@ -38,8 +38,8 @@ struct MatryoshkaDimension {
   double weight = 1;
 };
 
-/// Reads the entries of EmbeddingConfig::matryoshka_dimensions, largest first. Throws ConfigError for an entry that is not
-/// NUMBER or NUMBER:WEIGHT, or that exceeds `size`, the dimensions of the vectors.
+/// Reads the entries of EmbeddingConfig::matryoshka_dimensions, largest first. Throws ConfigError for an entry that is
+/// not NUMBER or NUMBER:WEIGHT, or that exceeds `size`, the dimensions of the vectors.
 std::vector<MatryoshkaDimension> matryoshka_of(const std::vector<std::string>& entries, int64_t size);
 
 /// True if the loss reads a label in each row.
