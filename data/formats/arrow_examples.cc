@@ -6,9 +6,9 @@
 #include <charconv>
 #include <vector>
 
-#include "data/formats/arrow_library.h"
 #include "data/formats/arrow_rows.h"
 #include "data/formats/child_examples.h"
+#include "data/io/arrow_library.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 

@@ -21,7 +21,7 @@ namespace bert {
 //
 // Both tell the columns by their names, whatever the container. Files that are written here have the facts in the
 // metadata of their schema, which other programs ignore. All needs libbert_arrow.so (Note [Arrow apart] in
-// data/formats/arrow_library.h).
+// data/io/arrow_library.h).
 
 /// True if `start`, the first bytes of a file, is the beginning of a Parquet file, or of an Arrow file or stream.
 bool is_parquet(std::string_view start);

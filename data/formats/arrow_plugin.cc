@@ -1,41 +1,21 @@
-// libbert_arrow.so: the only file that uses Arrow. See Note [Arrow apart].
+// libbert_arrow.so: its functions, and the reader. This file and arrow_writer.cc alone use Arrow. See Note [Arrow apart].
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <arrow/ipc/api.h>
 #include <arrow/util/key_value_metadata.h>
 #include <parquet/arrow/reader.h>
-#include <parquet/arrow/writer.h>
 
 #include <array>
-#include <stdexcept>
+#include <deque>
 
-#include "data/formats/arrow_library.h"
+#include "data/formats/arrow_writer.h"
+#include "data/io/arrow_library.h"
 
 namespace bert {
 namespace {
 
 using arrow::Array;
 using ArrayPointer = std::shared_ptr<Array>;
-
-/// A call of Arrow that failed, with its message.
-struct Failed : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-void check(const arrow::Status& status) {
-  if (!status.ok()) throw Failed(status.ToString());
-}
-
-template <class T>
-T get(arrow::Result<T> result) {
-  check(result.status());
-  return std::move(result).ValueUnsafe();
-}
-
-/// Memory of the C library: the default pool of Arrow reserves address space, which a child has little of.
-arrow::MemoryPool* pool() { return arrow::system_memory_pool(); }
-
-// ---- reading ----
 
 constexpr const char* kTokens = "tokens";
 
@@ -239,6 +219,51 @@ class Columns {
   std::array<std::vector<int64_t>, kLists.size()> values_;
 };
 
+/// The cells of the rows of a table, and the memory behind them.
+class TableRow {
+ public:
+  std::span<const ArrowCell> cells(const arrow::RecordBatch& batch, int64_t row) {
+    texts_.clear();
+    values_.assign(static_cast<size_t>(batch.num_columns()), {});
+    cells_.clear();
+    for (int column = 0; column < batch.num_columns(); ++column) {
+      const Array& array = *batch.column(column);
+      std::vector<ArrowValue>& values = values_[static_cast<size_t>(column)];
+      const bool list = is_list(array.type_id()) && array.IsValid(row);
+      if (list) {
+        const ArrayPointer elements = list_at(array, row, "a column");
+        for (int64_t i = 0; i < elements->length(); ++i) values.push_back(value_at(*elements, i));
+      } else {
+        values.push_back(value_at(array, row));
+      }
+      cells_.push_back({batch.schema()->field(column)->name(), list, values});
+    }
+    return cells_;
+  }
+
+ private:
+  static bool is_list(arrow::Type::type type) {
+    return type == arrow::Type::LIST || type == arrow::Type::LARGE_LIST || type == arrow::Type::FIXED_SIZE_LIST;
+  }
+
+  ArrowValue value_at(const Array& array, int64_t i) {
+    std::shared_ptr<arrow::Scalar> value = get(array.GetScalar(i));
+    if (value->is_valid && value->type->id() == arrow::Type::DICTIONARY)
+      value = get(static_cast<const arrow::DictionaryScalar&>(*value).GetEncodedValue());
+    if (!value->is_valid) return {};
+    const arrow::DataType& type = *value->type;
+    const bool text = type.id() == arrow::Type::STRING || type.id() == arrow::Type::LARGE_STRING;
+    const bool number = arrow::is_numeric(type.id()) || type.id() == arrow::Type::BOOL;
+    if (!text && !number) return {.kind = ArrowValue::Kind::kOther};
+    texts_.push_back(value->ToString());
+    return {text ? ArrowValue::Kind::kText : ArrowValue::Kind::kNumber, texts_.back()};
+  }
+
+  std::deque<std::string> texts_;
+  std::vector<std::vector<ArrowValue>> values_;
+  std::vector<ArrowCell> cells_;
+};
+
 ArrowFacts facts_of(const Batches& batches) {
   const std::shared_ptr<arrow::Schema> schema = batches.schema();
   const auto has = [&](const char* name) { return schema->GetFieldIndex(name) >= 0; };
@@ -256,157 +281,60 @@ ArrowFacts facts_of(const Batches& batches) {
   return facts;
 }
 
-// ---- writing ----
-
-class Writer : public ArrowWriter {
- public:
-  Writer(const std::string& path, const ArrowSchema& schema, const ArrowMetadata& metadata) : lddl_(schema.lddl) {
-    std::vector<std::string> keys, values;
-    for (const auto& [key, value] : metadata) {
-      keys.push_back(key);
-      values.push_back(value);
+/// Passes the open file to `begin`, and each batch of rows with the share of the file that was read to `take`. Returns
+/// false on failure and passes the reason to `error`.
+template <class Begin, class Take>
+bool for_each_batch(const std::string& path, const TakeArrowText& error, const Begin& begin, const Take& take) {
+  try {
+    const std::shared_ptr<arrow::io::ReadableFile> file = get(arrow::io::ReadableFile::Open(path, pool()));
+    const auto size = static_cast<double>(get(file->GetSize()));
+    const std::unique_ptr<Batches> batches = open_batches(file);
+    begin(*batches);
+    while (const std::shared_ptr<arrow::RecordBatch> batch = batches->next()) {
+      check(batch->ValidateFull());
+      take(*batch, static_cast<double>(get(file->Tell())) / size);
     }
-    file_ = get(arrow::io::FileOutputStream::Open(path));
-    schema_ = arrow::schema(schema.lddl ? lddl_fields(schema.masked) : hugging_face_fields(schema.masked),
-                            arrow::key_value_metadata(keys, values));
-    builder_ = get(arrow::RecordBatchBuilder::Make(schema_, pool(), kBatchRows));
-    if (schema.lddl) {
-      parquet::WriterProperties::Builder properties;
-      properties.compression(parquet::Compression::SNAPPY)->enable_page_checksum();
-      const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
-      parquet_ = get(parquet::arrow::FileWriter::Open(*schema_, pool(), file_, properties.build(), arrow_properties));
-    } else {
-      stream_ = get(arrow::ipc::MakeStreamWriter(file_, schema_));
-    }
+    return true;
+  } catch (const Failed& failure) {
+    error(failure.what());
+  } catch (const parquet::ParquetException& failure) {
+    error(failure.what());
   }
-
-  bool add(const ArrowRow& row, const TakeArrowText& error) override {
-    return attempt(error, [&] {
-      int column = 0;
-      if (lddl_) {
-        check(field<arrow::StringBuilder>(column++)->Append(row.a));
-        check(field<arrow::StringBuilder>(column++)->Append(row.b));
-        check(field<arrow::BooleanBuilder>(column++)->Append(row.label != 0));
-        check(field<arrow::UInt16Builder>(column++)->Append(static_cast<uint16_t>(row.num_tokens)));
-        if (schema_->num_fields() > column) {
-          check(field<arrow::BinaryBuilder>(column++)->Append(row.masked_lm_positions));
-          check(field<arrow::StringBuilder>(column++)->Append(row.masked_lm_labels));
-        }
-      } else {
-        append<arrow::Int32Builder>(column++, row.input_ids);
-        append<arrow::Int8Builder>(column++, row.token_type_ids);
-        append<arrow::Int8Builder>(column++, row.attention_mask);
-        check(field<arrow::Int64Builder>(column++)->Append(row.label));
-        if (schema_->num_fields() > column) append<arrow::Int32Builder>(column++, row.labels);
-      }
-      if (++rows_ == kBatchRows) flush();
-    });
-  }
-
-  bool finish(const TakeArrowText& error) override {
-    return attempt(error, [&] {
-      if (rows_ > 0) flush();
-      check(parquet_ != nullptr ? parquet_->Close() : stream_->Close());
-      check(file_->Close());
-    });
-  }
-
- private:
-  static constexpr int64_t kBatchRows = 4096;
-
-  static arrow::FieldVector lddl_fields(bool masked) {
-    arrow::FieldVector fields = {arrow::field("A", arrow::utf8()), arrow::field("B", arrow::utf8()),
-                                 arrow::field("is_random_next", arrow::boolean()),
-                                 arrow::field("num_tokens", arrow::uint16())};
-    if (masked) {
-      fields.push_back(arrow::field("masked_lm_positions", arrow::binary()));
-      fields.push_back(arrow::field("masked_lm_labels", arrow::utf8()));
-    }
-    return fields;
-  }
-
-  static arrow::FieldVector hugging_face_fields(bool masked) {
-    arrow::FieldVector fields = {arrow::field("input_ids", arrow::list(arrow::int32())),
-                                 arrow::field("token_type_ids", arrow::list(arrow::int8())),
-                                 arrow::field("attention_mask", arrow::list(arrow::int8())),
-                                 arrow::field("next_sentence_label", arrow::int64())};
-    if (masked) fields.push_back(arrow::field("labels", arrow::list(arrow::int32())));
-    return fields;
-  }
-
-  template <class Call>
-  bool attempt(const TakeArrowText& error, const Call& call) {
-    try {
-      call();
-      return true;
-    } catch (const std::exception& failure) {
-      error(failure.what());
-      return false;
-    }
-  }
-
-  template <class Builder>
-  Builder* field(int column) {
-    return builder_->GetFieldAs<Builder>(column);
-  }
-
-  template <class Builder>
-  void append(int column, std::span<const int64_t> values) {
-    auto* const list = field<arrow::ListBuilder>(column);
-    check(list->Append());
-    auto* const elements = static_cast<Builder*>(list->value_builder());
-    for (const int64_t value : values) check(elements->Append(static_cast<typename Builder::value_type>(value)));
-  }
-
-  void flush() {
-    const std::shared_ptr<arrow::RecordBatch> batch = get(builder_->Flush());
-    check(parquet_ != nullptr ? parquet_->WriteRecordBatch(*batch) : stream_->WriteRecordBatch(*batch));
-    rows_ = 0;
-  }
-
-  bool lddl_;
-  std::shared_ptr<arrow::io::FileOutputStream> file_;
-  std::shared_ptr<arrow::Schema> schema_;
-  std::unique_ptr<arrow::RecordBatchBuilder> builder_;
-  std::unique_ptr<parquet::arrow::FileWriter> parquet_;    // LDDL
-  std::shared_ptr<arrow::ipc::RecordBatchWriter> stream_;  // Hugging Face
-  int64_t rows_ = 0;                                       // in the builder
-};
+  return false;
+}
 
 class Library : public ArrowLibrary {
  public:
   [[nodiscard]] bool read(const std::string& path, const std::function<void(const ArrowFacts&)>& begin,
                           const std::function<void(const ArrowRow&, double)>& take,
                           const TakeArrowText& error) const override {
-    try {
-      const std::shared_ptr<arrow::io::ReadableFile> file = get(arrow::io::ReadableFile::Open(path, pool()));
-      const auto size = static_cast<double>(get(file->GetSize()));
-      const std::unique_ptr<Batches> batches = open_batches(file);
-      begin(facts_of(*batches));
-      ArrowRow row;
-      while (const std::shared_ptr<arrow::RecordBatch> batch = batches->next()) {
-        check(batch->ValidateFull());
-        const double share = static_cast<double>(get(file->Tell())) / size;
-        Columns columns(*batch);
-        for (int64_t i = 0; i < batch->num_rows(); ++i) {
-          columns.row(i, row);
-          take(row, share);
-        }
-      }
-      return true;
-    } catch (const Failed& failure) {
-      error(failure.what());
-    } catch (const parquet::ParquetException& failure) {
-      error(failure.what());
-    }
-    return false;
+    return for_each_batch(
+        path, error, [&](const Batches& batches) { begin(facts_of(batches)); },
+        [&](const arrow::RecordBatch& batch, double share) {
+          ArrowRow row;
+          Columns columns(batch);
+          for (int64_t i = 0; i < batch.num_rows(); ++i) {
+            columns.row(i, row);
+            take(row, share);
+          }
+        });
+  }
+
+  [[nodiscard]] bool read_table(const std::string& path, const std::function<void(std::span<const ArrowCell>)>& take,
+                                const TakeArrowText& error) const override {
+    TableRow row;
+    return for_each_batch(
+        path, error, [](const Batches&) {},
+        [&](const arrow::RecordBatch& batch, double) {
+          for (int64_t i = 0; i < batch.num_rows(); ++i) take(row.cells(batch, i));
+        });
   }
 
   [[nodiscard]] std::unique_ptr<ArrowWriter> create(const std::string& path, const ArrowSchema& schema,
                                                     const ArrowMetadata& metadata,
                                                     const TakeArrowText& error) const override {
     try {
-      return std::make_unique<Writer>(path, schema, metadata);
+      return make_arrow_writer(path, schema, metadata);
     } catch (const std::exception& failure) {
       error(failure.what());
       return nullptr;

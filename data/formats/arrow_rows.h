@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/examples/pretraining_data.h"
-#include "data/formats/arrow_library.h"
+#include "data/io/arrow_library.h"
 #include "data/tokenizer/vocabulary.h"
 
 namespace bert {

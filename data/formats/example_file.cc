@@ -9,11 +9,11 @@
 #include <stdexcept>
 
 #include "data/formats/arrow_examples.h"
-#include "data/formats/arrow_library.h"
 #include "data/formats/hdf5.h"
 #include "data/formats/numbered_files.h"
 #include "data/formats/shard.h"
 #include "data/formats/tfrecord.h"
+#include "data/io/arrow_library.h"
 #include "data/io/error.h"
 #include "data/io/gzip.h"
 

@@ -22,8 +22,9 @@ struct RowColumns {
 /// as numbers if all are numbers.
 enum class RowLabels : uint8_t { kNumbers, kClasses };
 
-/// Reads the rows of the table `path`: CSV, TSV or JSON lines; or the questions of a file of SQuAD with their paragraphs. The texts are TextExample::text, text_pair and choices;
-/// with a column for labels, `has_labels` is true and `value` is the label. With kClasses, task.labels has the names.
+/// Reads the rows of the table `path`, or the questions of a file of SQuAD with their paragraphs. The texts are
+/// TextExample::text, text_pair and choices; with a column for labels, `has_labels` is true and `value` is the label. With
+/// kClasses, task.labels has the names.
 /// Throws DataError with file, line and column for a missing column, an empty text and a label that is not finite;
 /// InputMissing; IoError.
 TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, RowLabels labels = RowLabels::kNumbers);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/io/error.h"
+#include "data/tasks/arrow_table.h"
 #include "data/tasks/task_json.h"
 #include "data/text/text_input.h"
 #include "data/text/unicode.h"
@@ -32,24 +33,22 @@ TableFormat table_format(const std::string& path) {
   if (extension == ".csv") return TableFormat::kCsv;
   if (extension == ".tsv") return TableFormat::kTsv;
   if (extension == ".jsonl" || extension == ".json") return TableFormat::kJsonLines;
-  throw DataError(fmt::format("{}: the name of a table ends in .csv, .tsv, .jsonl or .json", path));
+  if (extension == ".parquet" || extension == ".arrow") return TableFormat::kArrow;
+  throw DataError(fmt::format("{}: the name of a table ends in .csv, .tsv, .jsonl, .json, .parquet or .arrow", path));
 }
 
 std::vector<std::string> table_columns(const std::string& path) {
-  const TableFormat format = table_format(path);
-  const TableReader table(path, {}, {.format = format, .header = {}});
-  if (format != TableFormat::kJsonLines) return table.header();
-  const MappedFile file(path);
-  const std::string_view line = file.view().substr(0, file.view().find('\n'));
-  std::vector<std::string> names;
-  const nlohmann::ordered_json object = nlohmann::ordered_json::parse(line);  // the reader has checked it
-  for (const auto& member : object.items()) names.push_back(member.key());
-  file.expect_whole();
-  return names;
+  return TableReader(path, {}, {.format = table_format(path), .header = {}}).header();
 }
 
 TableReader::TableReader(const std::string& path, std::vector<TableColumn> columns, TableOptions options)
-    : path_(path), columns_(std::move(columns)), options_(std::move(options)), file_(path), text_(file_.view()) {
+    : path_(path),
+      columns_(std::move(columns)),
+      options_(std::move(options)),
+      file_(path),
+      objects_(options_.format == TableFormat::kArrow ? arrow_table_lines(path) : std::string()),
+      text_(options_.format == TableFormat::kArrow ? std::string_view(objects_) : file_.view()) {
+  if (options_.format == TableFormat::kArrow) options_.format = TableFormat::kJsonLines;
   if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
   if (rest_is_blank()) throw DataError(path + ": the file is empty");
   check_is_plain_text(path, text_);
@@ -57,9 +56,11 @@ TableReader::TableReader(const std::string& path, std::vector<TableColumn> colum
   lists_.resize(columns_.size());
   places_.assign(columns_.size(), -1);
   if (options_.format == TableFormat::kJsonLines) {
-    const size_t at = at_;
-    read_object(take_line(), true);
-    at_ = at;
+    const std::string_view line = take_line();
+    read_object(line, true);
+    const nlohmann::ordered_json object = nlohmann::ordered_json::parse(line);  // read_object() has checked it
+    for (const auto& member : object.items()) options_.header.push_back(member.key());
+    at_ = 0;
     next_line_ = 1;
     return;
   }

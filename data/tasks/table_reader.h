@@ -1,4 +1,4 @@
-// Tables with named columns: TSV, CSV and JSON lines, row by row.
+// Tables with named columns: TSV, CSV, JSON lines, Parquet and Arrow, row by row.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@
 namespace bert {
 
 enum class TableFormat : uint8_t {
-  kTsv,       // tabs between columns; a quote is a character
-  kCsv,       // RFC 4180: a field in quotes may have commas, line feeds and doubled quotes
-  kJsonLines  // an object in each line
+  kTsv,        // tabs between columns; a quote is a character
+  kCsv,        // RFC 4180: a field in quotes may have commas, line feeds and doubled quotes
+  kJsonLines,  // an object in each line
+  kArrow       // Parquet or Arrow: each row is an object, as in JSON lines; the number of a line is that of the row
 };
 
 /// The first 20 of NAMES, for a message.
 std::string list_of(const std::vector<std::string>& names);
 
-/// The format by the extension: .csv, .tsv, .jsonl or .json. Throws DataError for others.
+/// The format by the extension: .csv, .tsv, .jsonl, .json, .parquet or .arrow. Throws DataError for others.
 TableFormat table_format(const std::string& path);
 
 struct TableColumn {
   std::string name;      // empty: no column
   bool required = true;  // false: the table may lack the column
-  bool list = false;     // in JSON lines the value may be a list of strings and numbers
+  bool list = false;     // in an object the value may be a list of strings and numbers
 };
 
 struct TableOptions {
@@ -36,7 +37,7 @@ struct TableOptions {
   bool same_width = true;           // a row with more or fewer columns than the header is an error
 };
 
-/// The names of the columns of a table, in their order; of JSON lines those of the first object. Throws as TableReader.
+/// The names of the columns of a table, in their order; of objects those of the first one. Throws as TableReader.
 std::vector<std::string> table_columns(const std::string& path);
 
 /// Reads chosen columns of a table. A byte order mark and the CR of CRLF are dropped; blank lines may stand at the end
@@ -44,7 +45,7 @@ std::vector<std::string> table_columns(const std::string& path);
 class TableReader {
  public:
   /// Reads the header. Throws DataError if the file is empty or no text, or a required column is missing or there twice;
-  /// InputMissing; IoError.
+  /// InputMissing, also for kArrow without Arrow; IoError.
   TableReader(const std::string& path, std::vector<TableColumn> columns, TableOptions options);
 
   /// True if the table has the column with this number in the constructor's list.
@@ -61,7 +62,7 @@ class TableReader {
     return lists_[column] ? &*lists_[column] : nullptr;
   }
   [[nodiscard]] int64_t skipped_rows() const { return skipped_rows_; }
-  /// The names of all columns in their order, but for JSON lines.
+  /// The names of all columns in their order; of objects those of the first one.
   [[nodiscard]] const std::vector<std::string>& header() const { return options_.header; }
 
   /// Throws DataError: "FILE:LINE: column NAME: MESSAGE".
@@ -83,7 +84,8 @@ class TableReader {
   std::vector<TableColumn> columns_;
   TableOptions options_;
   MappedFile file_;
-  std::string_view text_;                                       // of the file
+  std::string objects_;                                         // of kArrow
+  std::string_view text_;                                       // of the file, or objects_
   size_t at_ = 0;                                               // the next row
   int64_t line_ = 0, next_line_ = 1;                            // of this row and of the next one
   std::vector<std::string> fields_;                             // of this row: the first count_

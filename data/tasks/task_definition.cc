@@ -91,7 +91,7 @@ TaskDefinition squad(const std::string& version, bool no_answers) {
 /// A task on the user's own tables. Its columns are those of TaskDataConfig.
 TaskDefinition own_table(TaskKind kind, Names metrics) {
   const auto names = [](const std::string& stem) {
-    return Names{stem + ".csv", stem + ".tsv", stem + ".jsonl", stem + ".json"};
+    return Names{stem + ".csv", stem + ".tsv", stem + ".jsonl", stem + ".json", stem + ".parquet", stem + ".arrow"};
   };
   return {.kind = kind,
           .layout = TaskLayout::kTable,

@@ -166,7 +166,7 @@ TEST_CASE("Own tables: CSV, TSV and JSON lines with named columns", "[unit][task
   CHECK(own.error("train.jsonl", "{\"review\": \"x\", \"title\": \"\", \"stars\": \"\"}\n") ==
         "train.jsonl:1: " + empty);
   CHECK(own.error("train.csv", "review,title,stars\na,b,1\n") == "train.csv: want two labels or more, got 1");
-  CHECK_THROWS_WITH(table_format("x.parquet"), Contains("ends in .csv, .tsv, .jsonl or .json"));
+  CHECK_THROWS_WITH(table_format("x.xlsx"), Contains("ends in .csv, .tsv, .jsonl, .json, .parquet or .arrow"));
 
   own.config.labels = {"9", "8"};
   CHECK(own.read("train.csv", "review,title,stars\na,b,8\n").texts[0].label == 1);

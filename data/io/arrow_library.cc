@@ -1,4 +1,4 @@
-#include "data/formats/arrow_library.h"
+#include "data/io/arrow_library.h"
 
 #include "data/io/error.h"
 #include "data/io/plugin.h"

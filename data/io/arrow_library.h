@@ -45,6 +45,20 @@ struct ArrowFacts {
   int64_t rows = -1;  // -1: the format does not say
 };
 
+/// A value in a table. Views hold until the next row.
+struct ArrowValue {
+  enum class Kind : uint8_t { kAbsent, kText, kNumber, kOther };
+  Kind kind = Kind::kAbsent;
+  std::string_view text = {};  // kText; kNumber: as JSON writes it, or true and false
+};
+
+/// What a row of a table has in a column: a value, or a list of them.
+struct ArrowCell {
+  std::string_view column;
+  bool list = false;
+  std::span<const ArrowValue> values;  // one if it is no list
+};
+
 /// Receives text: results and reasons leave the library this way, so that no memory is freed by another allocator.
 using TakeArrowText = std::function<void(std::string_view)>;
 
@@ -65,6 +79,11 @@ class ArrowLibrary {
   [[nodiscard]] virtual bool read(const std::string& path, const std::function<void(const ArrowFacts&)>& begin,
                                   const std::function<void(const ArrowRow&, double share)>& take,
                                   const TakeArrowText& error) const = 0;
+  /// Reads a file of the same formats with columns of any names. Calls `take` with the cells of each row. Returns false on
+  /// failure and passes the reason to `error`.
+  [[nodiscard]] virtual bool read_table(const std::string& path,
+                                        const std::function<void(std::span<const ArrowCell>)>& take,
+                                        const TakeArrowText& error) const = 0;
   /// Creates a file of LDDL's schema as Parquet (snappy), or of Hugging Face's as an Arrow stream. Returns null on
   /// failure and passes the reason to `error`.
   [[nodiscard]] virtual std::unique_ptr<ArrowWriter> create(const std::string& path, const ArrowSchema& schema,
