@@ -72,16 +72,21 @@ void check_distillation(const FinetuneConfig& config, ConfigReport& report) {
   }
 }
 
+/// Checks that a part of the configuration which `task` alone has is at its default, for another task.
+template <class Part>
+void expect_default(const FinetuneConfig& config, Part FinetuneConfig::*part, const char* task, ConfigReport& report) {
+  if (config.task == task) return;
+  FinetuneConfig plain = config;
+  plain.*part = Part();
+  for (const ConfigDifference& d : compare_configs(fields(plain), fields(config)))
+    report.add(d.pointer, fmt::format("want task {} with it, and task is {}", task, config.task), {"/task"});
+}
+
 /// Checks the settings that only a run of embeddings has, and those that it does not have.
 void check_embedding(const FinetuneConfig& config, ConfigReport& report) {
   const EmbeddingConfig& embedding = config.embedding;
-  if (config.task != kSentenceTask) {
-    FinetuneConfig plain = config;
-    plain.embedding = EmbeddingConfig();
-    for (const ConfigDifference& d : compare_configs(fields(plain), fields(config)))
-      report.add(d.pointer, fmt::format("want task embedding with it, and task is {}", config.task), {"/task"});
-    return;
-  }
+  expect_default(config, &FinetuneConfig::embedding, kSentenceTask, report);
+  if (config.task != kSentenceTask) return;
   if (config.class_weights != ClassWeights::kNone) report.add("/class_weights", "want none for task embedding");
   if (config.max_train_examples > 0) report.add("/max_train_examples", "want 0 for task embedding");
   bool compares = false;
@@ -110,6 +115,11 @@ void check_embedding(const FinetuneConfig& config, ConfigReport& report) {
 void check(const FinetuneConfig& config, ConfigReport& report) {
   check_run(config, report);
   check_embedding(config, report);
+  expect_default(config, &FinetuneConfig::rerank, "rerank", report);
+  if (!config.rerank.reads_passages() && !config.rerank.text_columns.empty())
+    report.add("/rerank/text_columns", "want none with binary_cross_entropy, whose columns data names");
+  if (config.rerank.loss != RerankLoss::kMarginMse && !config.rerank.label_column.empty())
+    report.add("/rerank/label_column", "want none without margin_mse, which alone reads it");
   if (!config.data.task.label_columns.empty() && config.task != kMultiLabelTask)
     report.add("/data/label_columns", fmt::format("want task {} with it, and task is {}", kMultiLabelTask, config.task),
                {"/task"});

@@ -11,6 +11,7 @@
 
 #include "app/config/embedding_config.h"
 #include "app/config/model_description.h"
+#include "app/config/rerank_config.h"
 #include "app/config/run_config.h"
 #include "data/config.h"
 
@@ -93,6 +94,7 @@ struct FinetuneConfig : RunConfig {
   TaskFilesConfig data;
   DistillationConfig distillation;
   EmbeddingConfig embedding;
+  RerankConfig rerank;
   /// Pointers of the fields that a file, the environment or the command line has set, as "/model/hidden_size". Only
   /// load_finetune_config() fills it in. It is no field: it is neither saved nor compared.
   std::set<std::string> given;
@@ -144,6 +146,7 @@ struct FinetuneConfig : RunConfig {
     visit("data", self.data, "files of the task and tokenization");
     visit("distillation", self.distillation, "a larger model as teacher");
     visit("embedding", self.embedding, "task embedding: data sets, losses and the modules behind the encoder");
+    visit("rerank", self.rerank, "task rerank: the loss, and the columns of passages");
   }
 };
 

@@ -158,11 +158,30 @@ std::vector<float> weights_of_yes(const TaskFeatures& train) {
   return weights;
 }
 
+/// The rows of query, positive and negatives in a training file of rerankers: the passages are TextExample::choices. Throws
+/// DataError if a row does not fit the loss, and as read_text_rows().
+TaskExamples read_passages(const TaskDefinition& task, const std::string& path, const RerankConfig& config) {
+  const bool margins = config.loss == RerankLoss::kMarginMse;
+  TaskExamples rows = read_text_rows(path, {.texts = config.text_columns, .label = config.label_column});
+  const int64_t texts = texts_in_row(rows);
+  if (margins ? texts != 3 || !rows.has_labels : texts < 3) {
+    throw DataError(fmt::format(
+        "{}: a row has {} texts{}, and the loss {} takes {}; rerank.text_columns and label_column name columns", path,
+        texts, rows.has_labels ? " and a label" : "", name_of_value(config.loss),
+        margins ? "query, positive, negative and a score or label" : "query, positive and one negative or more"));
+  }
+  rows.task = task;
+  for (TextExample& row : rows.texts) row.choices.insert(row.choices.begin(), std::exchange(row.text_pair, {}));
+  return rows;
+}
+
 void read_training(FinetuningInputs& inputs, const RunNote& note) {
   FinetuneConfig& config = inputs.config;
   const FoundFile found = find_files(config, inputs.task, TaskSplit::kTrain).front();
   find_labels(inputs.task, found.path, config.data.task);
-  TaskExamples examples = read_task(inputs.task, found.file, found.path, config.data.task);
+  TaskExamples examples = config.rerank.reads_passages()
+                              ? read_passages(inputs.task, found.path, config.rerank)
+                              : read_task(inputs.task, found.file, found.path, config.data.task);
   if (config.max_train_examples > 0) {
     const auto keep = [&](auto& list) {
       if (std::ssize(list) > config.max_train_examples)
@@ -184,6 +203,10 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
                  .class_weights = {},
                  .scores = inputs.task.scores,
                  .multi_label = inputs.task.multi_label};
+  if (config.rerank.reads_passages()) {
+    inputs.head.passages = std::ssize(examples.texts.front().choices);
+    inputs.head.rerank_loss = config.rerank.loss;
+  }
   if (config.class_weights == ClassWeights::kBalanced) {
     if (inputs.task.labels.empty())
       throw ConfigError("class_weights: is balanced, and task " + inputs.task.name + " has no classes; set it to none");
@@ -199,7 +222,7 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
                      features->skipped));
   }
   if (config.max_steps == 0)
-    config.max_steps = steps_of_epochs(config, std::ssize(features->sequences) / inputs.head.choices);
+    config.max_steps = steps_of_epochs(config, std::ssize(features->sequences) / inputs.head.unit());
   inputs.train = std::move(features);
 }
 
@@ -256,7 +279,7 @@ int64_t longest_unit(const FinetuningInputs& inputs) {
     for (const TaskSequence& sequence : features.sequences) longest = std::max(longest, sequence.input_ids.size());
     return static_cast<int64_t>(longest);
   };
-  if (inputs.train) return longest_of(*inputs.train) * inputs.head.choices;
+  if (inputs.train) return longest_of(*inputs.train) * inputs.head.unit();
   int64_t longest = 0;
   for (const RowSet& set : inputs.embedding.sets) longest = std::max(longest, longest_of(*set.features) * set.columns);
   return longest;

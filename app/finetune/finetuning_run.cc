@@ -93,7 +93,7 @@ constexpr const char* kBestStep = "best_step";
 std::string best_name(const TaskDefinition& task) { return "best_" + task.main_metric(); }
 
 std::unique_ptr<StepLoader> make_loader(const FinetuningInputs& inputs, const RunPlace& place) {
-  const TaskLoaderConfig batches{.choices = inputs.head.choices,
+  const TaskLoaderConfig batches{.choices = inputs.head.unit(),
                                  .micro_batch_size = inputs.config.micro_batch_size,
                                  .global_batch_size = inputs.config.global_batch_size,
                                  .seed = static_cast<uint64_t>(inputs.config.seed),

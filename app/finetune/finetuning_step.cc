@@ -7,6 +7,7 @@
 
 #include "app/device/determinism.h"
 #include "app/finetune/distillation_losses.h"
+#include "app/finetune/rerank_losses.h"
 #include "app/profile/phase_range.h"
 #include "app/system/errors.h"
 #include "data/tasks/task_sequence.h"
@@ -90,6 +91,12 @@ torch::Tensor FinetuningStep::loss(const torch::Tensor& logits, const PackedBatc
                                 label_smoothing_);
 }
 
+torch::Tensor FinetuningStep::training_loss(const torch::Tensor& logits, const PackedBatch& batch) const {
+  if (head_.passages == 1) return loss(logits, batch);
+  const auto in_rows = [&](const torch::Tensor& of_sequences) { return of_sequences.view({-1, head_.passages}); };
+  return rerank_loss(head_.rerank_loss, in_rows(logits), in_rows(batch.labels).select(1, 0));
+}
+
 void FinetuningStep::learn_embeddings(EmbeddingObjectiveConfig config, const ProcessGroupPtr& group,
                                       EmbeddingObjective::Encode teacher) {
   objective_ = std::make_unique<EmbeddingObjective>(std::move(config), group, model_.head(), std::move(teacher));
@@ -103,9 +110,9 @@ void FinetuningStep::prepare(std::span<const PackedBatch> micro_batches, int64_t
 
 std::vector<torch::Tensor> FinetuningStep::loss_terms(const PackedBatch& batch) {
   if (objective_) return {objective_->loss(batch, forward(batch))};
-  if (!distillation_) return {loss(forward(batch), batch)};
+  if (!distillation_) return {training_loss(forward(batch), batch)};
   const TappedOutput output = tapped_forward(batch, distillation_->taps());
-  return distillation_->losses(batch, output, loss(output.logits, batch), head_.choices);
+  return distillation_->losses(batch, output, training_loss(output.logits, batch), head_.choices);
 }
 
 std::vector<std::string> FinetuningStep::loss_names() const {
@@ -123,7 +130,8 @@ torch::Tensor FinetuningStep::labels_of(const PackedBatch& batch) const {
 
 std::vector<torch::Tensor> FinetuningStep::loss_items(const PackedBatch& batch) const {
   if (objective_) return {known_items(1)};
-  const torch::Tensor labels = labels_of(batch);
+  const torch::Tensor labels =
+      head_.passages > 1 ? known_items(batch.num_sequences() / head_.passages) : labels_of(batch);
   if (!distillation_) return {labels};
   return distillation_->items(
       batch,

@@ -25,6 +25,11 @@ struct TaskHead {
   SentenceEncoder sentence = {};     // of embeddings
   bool scores = false;               // TaskDefinition::scores
   bool multi_label = false;          // TaskDefinition::multi_label
+  int64_t passages = 1;              // sequences of a training example with one rerank_loss; 1: pairs
+  RerankLoss rerank_loss = RerankLoss::kBinaryCrossEntropy;
+
+  /// Sequences of a training example.
+  [[nodiscard]] int64_t unit() const { return choices * passages; }
 };
 
 class FinetuningStep : public OptimizerStep {
@@ -58,6 +63,8 @@ class FinetuningStep : public OptimizerStep {
                  c10::intrusive_ptr<c10d::ProcessGroup> group);
   void prepare(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) override;
   std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) override;
+  /// loss() of a training batch, whose rerankers' examples have head().passages sequences each.
+  [[nodiscard]] torch::Tensor training_loss(const torch::Tensor& logits, const PackedBatch& batch) const;
   /// forward(), with the taps of the encoder if `tap`.
   TappedOutput tapped_forward(const PackedBatch& batch, bool tap);
 
