@@ -42,6 +42,7 @@ struct EmbeddingSetConfig {
   std::string file = {};
   std::vector<std::string> text_columns = {};
   std::string label_column = {};
+  std::vector<std::string> prompts = {};
   EmbeddingLoss loss = EmbeddingLoss::kMultipleNegativesRanking;
   double scale = 20;
   double margin = 0;
@@ -51,14 +52,16 @@ struct EmbeddingSetConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit("file", self.file,
-          "CSV, TSV or JSON lines, or SQuAD: questions and paragraphs; empty = the training file of data", kPath);
+    visit("file", self.file, "a table, or SQuAD: questions and paragraphs; empty = the training file of data", kPath);
     visit(
         "text_columns", self.text_columns,
         "columns of the texts: anchor, positive, negatives; empty = all but the label's; one column: each text is its "
         "own positive, with other dropout (SimCSE)");
     visit("label_column", self.label_column,
           "column of the score or class; empty = score, scores, label or labels, if there is one");
+    visit("prompts", self.prompts,
+          "texts that are put before those of each column; one = before all. Those of the first set are the model's "
+          "prompts query and document");
     visit("loss", self.loss, "the loss, as sentence-transformers defines it; mse: the vectors of distillation.teacher");
     visit("scale", self.scale, "factor of the similarities in multiple_negatives_ranking and cosent: 1 / temperature",
           1e-3, 1e4);

@@ -61,12 +61,30 @@ SentenceEncoder sentence_encoder_for(const EmbeddingConfig& config, const ModelD
     encoder.pooling = {mode};
   }
   encoder.normalize |= config.normalize;
+  if (const std::vector<std::string> prompts = row_prompts(config); !prompts.empty()) {
+    encoder.prompts["query"] = prompts.front();
+    encoder.prompts["document"] = prompts[std::min<size_t>(1, prompts.size() - 1)];
+  }
   return encoder;
 }
 
 RowColumns row_columns(const EmbeddingConfig& config) {
   const EmbeddingSetConfig first = sets_of(config).front();
   return {.texts = first.text_columns, .label = first.label_column};
+}
+
+std::vector<std::string> row_prompts(const EmbeddingConfig& config) { return sets_of(config).front().prompts; }
+
+std::vector<std::vector<int64_t>> unread_prompts(const SentenceEncoder& encoder, const Tokenizer& tokenizer) {
+  std::vector<std::vector<int64_t>> beginnings;
+  if (encoder.include_prompt) return beginnings;
+  for (const auto& [name, prompt] : encoder.prompts) {
+    const std::vector<int32_t> ids = tokenizer.encode(prompt);
+    if (ids.empty()) continue;
+    std::vector<int64_t>& beginning = beginnings.emplace_back(ids.begin(), ids.end());
+    beginning.insert(beginning.begin(), tokenizer.vocabulary().cls_id());
+  }
+  return beginnings;
 }
 
 EmbeddingInputs read_embedding_sets(const FinetuneConfig& config, const std::string& default_file,
@@ -83,6 +101,9 @@ EmbeddingInputs read_embedding_sets(const FinetuneConfig& config, const std::str
     int64_t columns = texts_in_row(rows), repeats = 1;
     if (columns == 1 && set.loss == EmbeddingLoss::kMultipleNegativesRanking) columns = repeats = 2;
     check_rows(rows, set, columns);
+    if (set.prompts.size() > 1 && std::ssize(set.prompts) != columns)
+      throw ConfigError(
+          fmt::format("embedding.sets: {} prompts, and {} has {} columns of texts", set.prompts.size(), path, columns));
     if (rows.has_labels && !needs_label(set.loss))
       note(fmt::format("{}: the loss {} does not read the labels", path, name_of_value(set.loss)));
     if (classes) {
@@ -90,7 +111,8 @@ EmbeddingInputs read_embedding_sets(const FinetuneConfig& config, const std::str
         throw DataError(path + ": has other labels than the set before, and one classifier learns both");
       inputs.classes = rows.task.labels;
     }
-    auto features = std::make_shared<TaskFeatures>(make_row_features(rows, tokenizer, config.data.task, repeats));
+    auto features =
+        std::make_shared<TaskFeatures>(make_row_features(rows, tokenizer, config.data.task, set.prompts, repeats));
     if (features->cut > 0)
       note(fmt::format("{}: {} and are cut", path, features->cut_of(rows.size(), config.data.task)));
     identities[i == 0 ? "train" : fmt::format("embedding.sets.{}", i)] = file_identity(path, rows.size());

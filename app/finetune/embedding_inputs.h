@@ -28,11 +28,15 @@ struct EmbeddingInputs {
 /// The checksum of a file with so many examples.
 DataIdentity file_identity(const std::string& path, int64_t examples);
 
-/// The modules behind the encoder: those of `start`, with the wishes of `config`; else the mean of the tokens.
+/// The modules behind the encoder: those of `start`, with the wishes and prompts of `config`; else the mean of the tokens.
 SentenceEncoder sentence_encoder_for(const EmbeddingConfig& config, const ModelDescription& start);
 
-/// The columns of development and test files: those of the first set.
+/// The columns and prompts of development and test files: those of the first set.
 RowColumns row_columns(const EmbeddingConfig& config);
+std::vector<std::string> row_prompts(const EmbeddingConfig& config);
+
+/// The beginnings of sequences with the prompts of `encoder`, which its pooling does not read; empty if it reads them.
+std::vector<std::vector<int64_t>> unread_prompts(const SentenceEncoder& encoder, const Tokenizer& tokenizer);
 
 /// Reads the training data. `default_file` stands for sets without a file. `identities` gets each file. Throws
 /// DataError if a set does not fit its loss, and as read_text_rows().

@@ -258,7 +258,8 @@ std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split) {
     if (inputs.task.kind == TaskKind::kEmbedding) {
       set.examples = read_text_rows(found.path, row_columns(inputs.config.embedding));
       set.examples.source = found.file;
-      set.features = make_row_features(set.examples, *inputs.tokenizer, inputs.config.data.task);
+      set.features = make_row_features(set.examples, *inputs.tokenizer, inputs.config.data.task,
+                                       row_prompts(inputs.config.embedding));
       set.features.num_outputs = vector_size(inputs.head.sentence, inputs.config.model.hidden_size);
     } else {
       set.examples = read_task(inputs.task, found.file, found.path, inputs.config.data.task);

@@ -98,7 +98,9 @@ torch::Tensor FinetuningStep::training_loss(const torch::Tensor& logits, const P
 }
 
 void FinetuningStep::learn_embeddings(EmbeddingObjectiveConfig config, const ProcessGroupPtr& group,
-                                      EmbeddingObjective::Encode teacher) {
+                                      EmbeddingObjective::Encode teacher,
+                                      const std::vector<std::vector<int64_t>>& unread_prompts) {
+  for (const std::vector<int64_t>& ids : unread_prompts) model_.leave_out_prompt(torch::tensor(ids).to(device()));
   objective_ = std::make_unique<EmbeddingObjective>(std::move(config), group, model_.head(), std::move(teacher));
 }
 

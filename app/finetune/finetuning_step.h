@@ -50,8 +50,9 @@ class FinetuningStep : public OptimizerStep {
   [[nodiscard]] const TaskHead& head() const { return head_; }
 
   /// From now on training minimises the loss of embeddings. Call it before the first step of a head of kEmbedding.
+  /// `unread_prompts`: the beginnings of sequences whose tokens the pooling leaves out.
   void learn_embeddings(EmbeddingObjectiveConfig config, const ProcessGroupPtr& group,
-                        EmbeddingObjective::Encode teacher);
+                        EmbeddingObjective::Encode teacher, const std::vector<std::vector<int64_t>>& unread_prompts);
   /// From now on training minimises the losses of `distillation`, which names them. Call it before the first step.
   void learn_from(std::unique_ptr<Distillation> distillation) { distillation_ = std::move(distillation); }
 

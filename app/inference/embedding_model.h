@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "app/config/sentence_encoder.h"
 #include "app/inference/pretrained.h"
@@ -14,9 +15,10 @@
 namespace bert {
 
 /// The pooled vectors [B, P] of the states [T, H] of a packed batch, in fp32. As SentenceHead::pool() of each sequence, but
-/// for rounding, and differentiable.
+/// for rounding, and differentiable. Of a sequence that begins with ids in `unread` (each int64 [P]) these tokens are not
+/// read, unless there are no others; the longest of several beginnings counts.
 at::Tensor pool_sequences(const std::vector<SentencePooling>& pooling, const at::Tensor& states,
-                          const PackedBatch& batch);
+                          const PackedBatch& batch, const std::vector<at::Tensor>& unread = {});
 
 /// Vectors [B, D] in fp32. The names of its parameters are those of a Pretrained: bert.*, and sentence.dense.I.*.
 struct BertForSentenceEmbeddingImpl : torch::nn::Module {
@@ -28,6 +30,7 @@ struct BertForSentenceEmbeddingImpl : torch::nn::Module {
   const SentenceEncoder encoder;
   BertModel bert;
   Linear classifier{nullptr};
+  std::vector<at::Tensor> unread_prompts;  // of pool_sequences(), on the device
 
  private:
   StateDict dense_;  // the parameters of the dense layers

@@ -85,6 +85,10 @@ void TaskModel::set_dropout_seed(int64_t seed) {
   std::visit([seed](auto& model) { model->dropout_seed = seed; }, model_);
 }
 
+void TaskModel::leave_out_prompt(const torch::Tensor& ids) {
+  std::get<BertForSentenceEmbedding>(model_)->unread_prompts.push_back(ids);
+}
+
 TaskModel load_task_model(const Pretrained& pretrained, LoadMode mode) {
   const auto kind = kind_of_task(pretrained.model.task);
   if (!kind)

@@ -35,6 +35,8 @@ class TaskModel {
   /// The head; nullptr for embeddings without a classifier.
   [[nodiscard]] LinearImpl* head();
   void set_dropout_seed(int64_t seed);
+  /// Of embeddings: the pooling does not read the tokens of sequences that begin with `ids`, int64 [P] on the device.
+  void leave_out_prompt(const torch::Tensor& ids);
 
  private:
   std::variant<BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering,

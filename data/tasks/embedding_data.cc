@@ -121,14 +121,16 @@ int64_t texts_in_row(const TaskExamples& rows) {
 }
 
 TaskFeatures make_row_features(const TaskExamples& rows, const Tokenizer& tokenizer, const TaskDataConfig& config,
-                               int64_t repeats) {
+                               const std::vector<std::string>& prompts, int64_t repeats) {
   TaskFeatures features;
   features.kind = TaskKind::kEmbedding;
   for (size_t i = 0; i < rows.texts.size(); ++i) {
     const TextExample& row = rows.texts[i];
     bool cut = false;
+    size_t column = 0;
     const auto append = [&](const std::string& text) {
-      TaskSequence sequence = text_sequence(tokenizer, text, config, cut);
+      const std::string prompt = prompts.empty() ? "" : prompts[std::min(column++, prompts.size() - 1)];
+      TaskSequence sequence = text_sequence(tokenizer, prompt + text, config, cut);
       sequence.example = static_cast<int32_t>(i);
       sequence.value = static_cast<float>(row.value);
       for (int64_t n = 0; n < repeats; ++n) features.sequences.push_back(sequence);

@@ -32,9 +32,10 @@ TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, 
 /// The number of texts in each row.
 int64_t texts_in_row(const TaskExamples& rows);
 
-/// [CLS] text [SEP] of each text, the texts of a row side by side, with the row's label as `value`. `repeats`: so many
-/// sequences of each text.
+/// [CLS] text [SEP] of each text, the texts of a row side by side, with the row's label as `value`. `prompts` are put before
+/// the texts of the columns in their order, the last one before all further ones. `repeats`: so many sequences of each
+/// text.
 TaskFeatures make_row_features(const TaskExamples& rows, const Tokenizer& tokenizer, const TaskDataConfig& config,
-                               int64_t repeats = 1);
+                               const std::vector<std::string>& prompts = {}, int64_t repeats = 1);
 
 }  // namespace bert
