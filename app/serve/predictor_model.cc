@@ -135,11 +135,11 @@ class TokenizingModel : public Model {
 
 class PredictorModel final : public TokenizingModel {
  public:
-  PredictorModel(Predictor predictor, Task task, int64_t workers, ModelFacts facts)
+  PredictorModel(std::shared_ptr<const Predictor> predictor, Task task, int64_t workers, ModelFacts facts)
       : TokenizingModel(workers, std::move(facts)),
         predictor_(std::move(predictor)),
         task_(task),
-        size_(vector_size(predictor_.sentence_encoder(), predictor_.config().hidden_size)) {}
+        size_(vector_size(predictor_->sentence_encoder(), predictor_->config().hidden_size)) {}
   [[nodiscard]] InputForm form() const override { return InputForm::kText; }
   [[nodiscard]] std::vector<std::string> parameters() const override {
     if (task_ == Task::kEmbedding) return {"normalize", "dimensions", "prompt_name", "truncate"};
@@ -150,7 +150,7 @@ class PredictorModel final : public TokenizingModel {
   [[nodiscard]] TextTokens tokenize(const ModelInput& input) const override {
     return tokens_read(input.text, [&](TextTokens& tokens) {
       const Task encoding = task_ == Task::kFillMask ? Task::kFeatures : task_;  // without a [MASK], too
-      const EncodedText encoded = predictor_.encode(encoding, input.text);
+      const EncodedText encoded = predictor_->encode(encoding, input.text);
       append_tokens(encoded.ids, tokens);
       tokens.truncated = encoded.cut;
     });
@@ -160,8 +160,9 @@ class PredictorModel final : public TokenizingModel {
                                                         const AnswerOptions& options) const override {
     constexpr int64_t kBytesOfFiller = 120;  // as JSON, without the sequence
     constexpr int64_t kBytesOfNumber = 22;   // as JSON
-    auto text = std::make_shared<TextOf<EncodedText>>(input.ids.empty() ? predictor_.encode(task_, input.text, options)
-                                                                        : predictor_.encode(task_, input.ids, options));
+    auto text =
+        std::make_shared<TextOf<EncodedText>>(input.ids.empty() ? predictor_->encode(task_, input.text, options)
+                                                                : predictor_->encode(task_, input.ids, options));
     text->tokens = std::ssize(text->encoded.ids);
     if (task_ == Task::kEmbedding) {
       text->answer_bytes = size_ * kBytesOfNumber * (options.of_tokens ? text->tokens : 1);
@@ -172,7 +173,7 @@ class PredictorModel final : public TokenizingModel {
     text->answer_bytes = task_ == Task::kFillMask
                              ? std::ssize(text->encoded.masks) * options.top_k.value_or(kDefaultFillers) *
                                    (std::ssize(input.text) + kBytesOfFiller)
-                             : text->tokens * predictor_.config().hidden_size * kBytesOfNumber;
+                             : text->tokens * predictor_->config().hidden_size * kBytesOfNumber;
     return text;
   }
 
@@ -181,7 +182,7 @@ class PredictorModel final : public TokenizingModel {
     std::vector<std::shared_ptr<const Answer>> answers;
     with_errors_of_models([&] {
       if (task_ == Task::kFillMask) {
-        for (MaskFilling& filling : predictor_.fill_mask(encoded))
+        for (MaskFilling& filling : predictor_->fill_mask(encoded))
           answers.push_back(std::make_shared<MaskAnswer>(std::move(filling)));
         return;
       }
@@ -189,14 +190,14 @@ class PredictorModel final : public TokenizingModel {
         answers = embeddings(encoded);
         return;
       }
-      for (Features& features : predictor_.features(encoded))
+      for (Features& features : predictor_->features(encoded))
         answers.push_back(std::make_shared<FeaturesAnswer>(encoded[answers.size()].text, std::move(features)));
     });
     return answers;
   }
 
  private:
-  [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_.tokenizer(); }
+  [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_->tokenizer(); }
 
   /// The vectors of texts, or of their tokens where these are wanted.
   [[nodiscard]] std::vector<std::shared_ptr<const Answer>> embeddings(const std::vector<EncodedText>& texts) const {
@@ -210,14 +211,14 @@ class PredictorModel final : public TokenizingModel {
         wanted.push_back(texts[i]);
       }
       const std::vector<torch::Tensor> vectors =
-          of_tokens ? predictor_.embed(wanted, {.pooling = Pooling::kNone}) : predictor_.sentence_embeddings(wanted);
+          of_tokens ? predictor_->embed(wanted, {.pooling = Pooling::kNone}) : predictor_->sentence_embeddings(wanted);
       for (size_t i = 0; i < places.size(); ++i)
         answers[places[i]] = std::make_shared<EmbeddingAnswer>(wanted[i].text, vectors[i]);
     }
     return answers;
   }
 
-  const Predictor predictor_;
+  const std::shared_ptr<const Predictor> predictor_;
   const Task task_;
   const int64_t size_;  // of a text's vector
 };
@@ -253,7 +254,7 @@ class ScoreAnswer final : public Answer {
 
 class FinetunedModel final : public TokenizingModel {
  public:
-  FinetunedModel(TaskPredictor predictor, bool reranks, int64_t workers, ModelFacts facts)
+  FinetunedModel(std::shared_ptr<const TaskPredictor> predictor, bool reranks, int64_t workers, ModelFacts facts)
       : TokenizingModel(workers, std::move(facts)), predictor_(std::move(predictor)), reranks_(reranks) {}
   [[nodiscard]] std::vector<std::string> parameters() const override {
     switch (form()) {
@@ -280,14 +281,14 @@ class FinetunedModel final : public TokenizingModel {
 
   [[nodiscard]] InputForm form() const override {
     if (reranks_) return InputForm::kPair;
-    if (predictor_.kind() == TaskKind::kQuestionAnswering) return InputForm::kQuestionAndContext;
-    return predictor_.kind() == TaskKind::kTokenClassification ? InputForm::kText : InputForm::kTextOrPair;
+    if (predictor_->kind() == TaskKind::kQuestionAnswering) return InputForm::kQuestionAndContext;
+    return predictor_->kind() == TaskKind::kTokenClassification ? InputForm::kText : InputForm::kTextOrPair;
   }
 
   [[nodiscard]] TextTokens tokenize(const ModelInput& input) const override {
     if (form() == InputForm::kQuestionAndContext) return all_tokens(input.text);  // read in windows
     return tokens_read(input.text, [&](TextTokens& tokens) {
-      const EncodedInput encoded = predictor_.encode({.text = input.text, .second = input.second});
+      const EncodedInput encoded = predictor_->encode({.text = input.text, .second = input.second});
       for (const TaskSequence& sequence : encoded.features.sequences) append_tokens(sequence.input_ids, tokens);
       tokens.truncated = encoded.cut;
     });
@@ -298,9 +299,9 @@ class FinetunedModel final : public TokenizingModel {
     constexpr int64_t kBytesOfToken = 150;   // as JSON: a word, its label, its score and its place
     constexpr int64_t kBytesOfAnswer = 400;  // as JSON: an answer of some 30 tokens, its scores and its place
     auto text = std::make_shared<TextOf<EncodedInput>>(
-        predictor_.encode({.text = input.text, .second = input.second}, options));
+        predictor_->encode({.text = input.text, .second = input.second}, options));
     text->tokens = text->encoded.tokens();
-    const int64_t answers = predictor_.kind() == TaskKind::kQuestionAnswering
+    const int64_t answers = predictor_->kind() == TaskKind::kQuestionAnswering
                                 ? options.top_k.value_or(1) * kBytesOfAnswer
                                 : text->tokens * kBytesOfToken;
     text->answer_bytes = answers + std::ssize(input.text);
@@ -312,11 +313,11 @@ class FinetunedModel final : public TokenizingModel {
     std::vector<std::shared_ptr<const Answer>> answers;
     with_errors_of_models([&] {
       if (reranks_) {
-        for (const double score : predictor_.scores(asked))
+        for (const double score : predictor_->scores(asked))
           answers.push_back(std::make_shared<ScoreAnswer>(asked[answers.size()].input, score));
         return;
       }
-      predictor_.visit_answers(asked, [&](size_t i, const auto& found) {
+      predictor_->visit_answers(asked, [&](size_t i, const auto& found) {
         answers.push_back(std::make_shared<TaskAnswer>(to_json(asked[i], found), pipeline_json(asked[i], found)));
       });
     });
@@ -324,10 +325,10 @@ class FinetunedModel final : public TokenizingModel {
   }
 
  private:
-  [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_.tokenizer(); }
+  [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_->tokenizer(); }
   [[nodiscard]] bool classifies() const { return form() == InputForm::kTextOrPair || form() == InputForm::kPair; }
 
-  const TaskPredictor predictor_;
+  const std::shared_ptr<const TaskPredictor> predictor_;
   const bool reranks_;
 };
 
@@ -351,11 +352,13 @@ ModelFacts facts_of(const ModelDescription& model, Task task, const PredictorOpt
   return facts;
 }
 
-std::unique_ptr<Model> make_predictor_model(Predictor predictor, Task task, int64_t workers, ModelFacts facts) {
+std::unique_ptr<Model> make_predictor_model(std::shared_ptr<const Predictor> predictor, Task task, int64_t workers,
+                                            ModelFacts facts) {
   return std::make_unique<PredictorModel>(std::move(predictor), task, workers, std::move(facts));
 }
 
-std::unique_ptr<Model> make_task_model(TaskPredictor predictor, Task task, int64_t workers, ModelFacts facts) {
+std::unique_ptr<Model> make_task_model(std::shared_ptr<const TaskPredictor> predictor, Task task, int64_t workers,
+                                       ModelFacts facts) {
   return std::make_unique<FinetunedModel>(std::move(predictor), task == Task::kRerank, workers, std::move(facts));
 }
 

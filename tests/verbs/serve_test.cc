@@ -75,6 +75,13 @@ class ServeProcess {
     return 0;
   }
   void signal(int number) const { kill(pid_, number); }
+  /// Memory of the process that no file holds.
+  [[nodiscard]] int64_t own_kilobytes() const {
+    std::ifstream status(fmt::format("/proc/{}/status", pid_));
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8));
+    return -1;
+  }
   /// The exit code, or 1000 + signal, after the end.
   int code() {
     if (code_ < 0) look(0);
@@ -341,6 +348,25 @@ TEST_CASE("bert serve has several models, each with its name and its task", "[un
              Contains("--model: want NAME=PATH or NAME=TASK:PATH, got " + checkpoint));
   CHECK_THAT(refused({"--model", "a=x", "--model", "a=y"}), Contains("two models have the name a"));
   CHECK_THAT(refused({"--model", "a=x", "--name", "b"}), Contains("--name is the name of --checkpoint"));
+}
+
+TEST_CASE("Models of one path have their weights once", "[unit][serve]") {
+  const TemporaryDirectory directory;
+  constexpr int64_t kRows = 800000;  // of the word embeddings: 50,000 kB
+  const std::string checkpoint = write_random_checkpoint(directory, /*with_averages=*/false, kRows);
+  std::vector<std::string> arguments = {"--checkpoint", checkpoint, "--port", "0"};
+  const auto memory_of = [&] {
+    ServeProcess server(directory, arguments);
+    REQUIRE(server.port() > 0);
+    return server.own_kilobytes();
+  };
+  const int64_t one = memory_of();
+  for (const char* name : {"a=embedding:", "b=features:", "c=embedding:"})
+    arguments.insert(arguments.end(), {"--model", name + checkpoint});
+  const int64_t four = memory_of();
+  CAPTURE(one, four);
+  CHECK(one > 50000);
+  CHECK(four - one < 25000);
 }
 
 TEST_CASE("A request in flight at SIGTERM is answered; one beyond the limit of the drain is cut with 75",

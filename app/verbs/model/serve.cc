@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -224,18 +225,36 @@ int serve_until_signal(HttpServer& server, Service& service, double drain_second
   return kPreempted;
 }
 
-/// Throws InputMissing, DataError, IoError, RefusedError.
-std::unique_ptr<Model> load_model(const ServeOptions& options, const ServedFile& file) {
-  const int64_t workers = options.service.workers;
-  Pretrained pretrained = load_pretrained({file.path, options.trust, file.task}, options.weights, say_in("bert serve"));
-  ModelFacts facts = facts_of(pretrained.model, file.task, options.predictor);
-  if (!is_finetuned(file.task))
-    return make_predictor_model(Predictor(pretrained, options.predictor), file.task, workers, std::move(facts));
-  check_model_of_task(pretrained, file.task);
-  if (options.no_answers && file.task == Task::kQuestionAnswering)
-    pretrained.model.task = "squad-v2";  // whose contexts may have no answer
-  return make_task_model(TaskPredictor(pretrained, options.predictor), file.task, workers, std::move(facts));
-}
+/// Loads models. Those of one path have the same weights, once in memory.
+class ModelLoader {
+ public:
+  explicit ModelLoader(const ServeOptions& options) : options_(options) {}
+
+  /// Throws InputMissing, DataError, IoError, RefusedError.
+  std::unique_ptr<Model> load(const ServedFile& file) {
+    const int64_t workers = options_.service.workers;
+    Pretrained pretrained =
+        load_pretrained({file.path, options_.trust, file.task}, options_.weights, say_in("bert serve"));
+    ModelFacts facts = facts_of(pretrained.model, file.task, options_.predictor);
+    const std::string place = std::filesystem::weakly_canonical(file.path).string();
+    if (!is_finetuned(file.task)) {
+      std::shared_ptr<const Predictor>& predictor = predictors_[place];
+      if (!predictor) predictor = std::make_shared<Predictor>(pretrained, options_.predictor);
+      return make_predictor_model(predictor, file.task, workers, std::move(facts));
+    }
+    check_model_of_task(pretrained, file.task);
+    if (options_.no_answers && file.task == Task::kQuestionAnswering)
+      pretrained.model.task = "squad-v2";  // whose contexts may have no answer
+    std::shared_ptr<const TaskPredictor>& predictor = task_predictors_[place];
+    if (!predictor) predictor = std::make_shared<TaskPredictor>(pretrained, options_.predictor);
+    return make_task_model(predictor, file.task, workers, std::move(facts));
+  }
+
+ private:
+  const ServeOptions& options_;
+  std::map<std::string, std::shared_ptr<const Predictor>> predictors_;
+  std::map<std::string, std::shared_ptr<const TaskPredictor>> task_predictors_;
+};
 
 }  // namespace
 
@@ -278,10 +297,11 @@ int serve_command(int argc, char** argv) {
   options.predictor.device = select_device(options.device, /*local_rank=*/0);
   check_int8(options.predictor);
   use_threads(0);
+  ModelLoader loader(options);
   std::string served;
   for (size_t i = 0; i < options.files.size(); ++i) {
     const ServedFile& file = options.files[i];
-    service.set_model(load_model(options, file), i);
+    service.set_model(loader.load(file), i);
     served += fmt::format("{}{} of {}", served.empty() ? "" : ", ", name_of_value(file.task), file.name);
   }
   keep_large_blocks();
