@@ -73,7 +73,8 @@ std::vector<Ranking> rank_documents(RetrievalModel& model, const std::vector<Nam
   for (const NamedText& query : queries) texts.push_back(query.text);
   VectorSearch search(
       model.similarity,
-      vectors_of(model.queries, texts, [&](size_t i) { return "query " + queries[i].id; }).to(model.device), most);
+      vectors_of(model.queries, texts, [&](size_t i) { return "query " + queries[i].id; }).to(model.device),
+      most + 1);  // one may be the query itself
   std::vector<std::string> ids;
   CorpusReader reader(corpus);
   for (bool more = true; more;) {
@@ -95,6 +96,7 @@ std::vector<Ranking> rank_documents(RetrievalModel& model, const std::vector<Nam
     Ranking& ranking = rankings.emplace_back(Ranking{.query = queries[i].id, .documents = {}});
     for (const Neighbour& neighbour : nearest[i])
       ranking.documents.push_back({ids[static_cast<size_t>(neighbour.place)], neighbour.score});
+    ranking.documents = without_query(ranking, static_cast<size_t>(most));
   }
   return rankings;
 }

@@ -97,6 +97,14 @@ void write_trec_run(const std::string& path, const std::vector<Ranking>& ranking
   file.commit();
 }
 
+std::vector<RankedDocument> without_query(const Ranking& ranking, size_t most) {
+  std::vector<RankedDocument> documents;
+  for (const RankedDocument& document : ranking.documents) {
+    if (documents.size() < most && document.id != ranking.query) documents.push_back(document);
+  }
+  return documents;
+}
+
 std::vector<TaskMetric> score_rankings(const std::vector<Ranking>& rankings, const Judgments& judgments,
                                        const std::string& prefix, const RankingCutoffs& cutoffs) {
   RankingMetrics metrics(cutoffs);
@@ -105,8 +113,7 @@ std::vector<TaskMetric> score_rankings(const std::vector<Ranking>& rankings, con
     const auto* relevant = judgments.of(ranking.query);
     if (relevant == nullptr) continue;
     std::vector<bool> hits;
-    for (size_t i = 0; i < std::min(most, ranking.documents.size()); ++i)
-      hits.push_back(relevant->contains(ranking.documents[i].id));
+    for (const RankedDocument& document : without_query(ranking, most)) hits.push_back(relevant->contains(document.id));
     metrics.add(hits, std::ssize(*relevant));
   }
   return metrics.means(prefix);

@@ -179,6 +179,9 @@ TEST_CASE("A run goes out and comes back, and is scored without a model", "[unit
   CHECK(metrics["accuracy@1"] == 0.0);
   CHECK(metrics["recall@3"] == 0.5);
   CHECK(metrics["map@100"] == 0.25);
+  beir.write("own.run", "q1 Q0 q1 1 0.9 x\nq1 Q0 3 2 0.5 x\nq1 Q0 d1 3 0.4 x\n");  // BEIR leaves a query's own id out
+  CHECK(json::parse(evaluate_run({"--beir", beir.path(), "--predictions", beir.path("own.run")}).out)["mrr@10"] ==
+        0.25);
 
   const auto error = [&](const std::string& text) {
     beir.write("bad.run", text);

@@ -194,6 +194,7 @@ TEST_CASE("evaluate embedding computes the vectors of BEIR's files, of classes a
   std::string corpus;
   for (size_t i = 0; i < documents.size(); ++i)
     corpus += json{{"_id", "d" + std::to_string(i)}, {"title", ""}, {"text", documents[i]}}.dump() + "\n";
+  corpus += json{{"_id", "q0"}, {"title", ""}, {"text", "the cat"}}.dump() + "\n";  // the query itself: left out
   static_cast<void>(place.write("corpus.jsonl", corpus));
   static_cast<void>(place.write("queries.jsonl",
                                 "{\"_id\": \"q0\", \"text\": \"the cat\"}\n{\"_id\": \"q1\", \"text\": \".\"}\n"
@@ -210,6 +211,8 @@ TEST_CASE("evaluate embedding computes the vectors of BEIR's files, of classes a
   for (const auto& [query, wanted] : {std::pair{0, 1}, std::pair{1, 3}})
     mrr += 0.5 / (1 + (scores[query] > scores[query][wanted]).sum().item<double>());
   CHECK(metrics["cosine_mrr@10"] == testing::Approx(mrr));
+  CHECK_FALSE(Contains("q0 Q0 q0 ").match(read_file(run)));
+  CHECK(Contains("q1 Q0 q0 ").match(read_file(run)));
   CHECK(metrics["cosine_recall@10"] == 1.0);
   CHECK(metrics.size() == 15);
   const CommandResult again =
