@@ -146,7 +146,7 @@ const std::vector<Service::Route>& Service::routes() {
 }
 
 const Service::Route* Service::route_of(const std::string& path, std::string& name) {
-  constexpr std::string_view kName = "NAME";
+  constexpr std::string_view kName = "NAME", kKserveModels = "/v2/models/";
   for (const Route& route : routes()) {
     const size_t at = route.path.find(kName);
     if (at == std::string_view::npos) {
@@ -156,6 +156,8 @@ const Service::Route* Service::route_of(const std::string& path, std::string& na
     const std::string_view begin = route.path.substr(0, at), end = route.path.substr(at + kName.size());
     if (path.size() < begin.size() + end.size() || !path.starts_with(begin) || !path.ends_with(end)) continue;
     name = path.substr(begin.size(), path.size() - begin.size() - end.size());
+    constexpr std::string_view kVersion = "/versions/1";  // in KServe's protocol; a model has this one alone
+    if (begin == kKserveModels && name.ends_with(kVersion)) name.resize(name.size() - kVersion.size());
     return &route;
   }
   return nullptr;

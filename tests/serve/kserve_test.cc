@@ -20,6 +20,9 @@ TEST_CASE("KServe's protocol, in JSON and with binary tensors", "[unit][serve]")
   CHECK(server.get("/v2/health/live").status == 200);
   CHECK(server.get("/v2/health/ready").status == 200);
   CHECK(server.get("/v2/models/small/ready").status == 200);
+  CHECK(server.get("/v2/models/small/versions/1/ready").status == 200);  // as Triton's clients ask with a version
+  CHECK(server.get("/v2/models/small/versions/1").value() == server.get("/v2/models/small").value());
+  CHECK(server.get("/v2/models/small/versions/2").status == 404);
   CHECK(server.get("/v2/models/small").value() ==
         json::parse(R"({"name": "small", "versions": ["1"], "platform": "bert",
                         "inputs": [{"name": "text", "datatype": "BYTES", "shape": [-1]}],
