@@ -53,6 +53,14 @@ LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_st
   return schedule;
 }
 
+LrSchedule with_decay(LrSchedule schedule, int64_t begin, int64_t end) {
+  const auto total = static_cast<double>(end);
+  schedule.warmup_proportion *= static_cast<double>(schedule.max_steps) / total;
+  schedule.decay_start = static_cast<double>(begin) / total;
+  schedule.max_steps = end;
+  return schedule;
+}
+
 at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_steps) {
   const at::Tensor rate = at::empty({}, applied_steps.options().dtype(at::kFloat));
   ops::learning_rate_out(schedule, applied_steps, rate);

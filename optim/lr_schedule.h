@@ -31,6 +31,9 @@ namespace bert {
 /// Source: NVIDIA DeepLearningExamples, LanguageModeling/BERT.
 [[nodiscard]] LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_steps);
 
+/// `schedule`, a wsd, with its decay from step `begin` to step `end`. The warm-up keeps its steps.
+[[nodiscard]] LrSchedule with_decay(LrSchedule schedule, int64_t begin, int64_t end);
+
 /// The rate after `applied_steps` (int64 scalar, BertOptimizer::applied_steps()), as an fp32 scalar on its device. Does
 /// not synchronise, on CPU or CUDA. ops::learning_rate_out() writes it into a given tensor.
 [[nodiscard]] at::Tensor learning_rate(const LrSchedule& schedule, const at::Tensor& applied_steps);

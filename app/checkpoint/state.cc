@@ -48,6 +48,12 @@ class Writer {
     return value;
   }
   static json to_json(const Objective& objective) { return name_of_value(objective); }
+  static json to_json(const RunClock& clock) {
+    return {{"seconds", clock.seconds},
+            {"first_step", clock.first_step},
+            {"decay_begin", clock.decay_begin},
+            {"decay_end", clock.decay_end}};
+  }
   static json to_json(const std::map<std::string, DataIdentity>& data) {
     json result;
     for (const auto& [key, identity] : data) {
@@ -81,6 +87,13 @@ class Reader {
       numbers[name] =
           value.is_null() ? std::numeric_limits<double>::quiet_NaN() : number_member(object, name.c_str(), file_);
     }
+  }
+  void field(const char* key, RunClock& clock) {
+    const json& object = member(object_, key, json::value_t::object, file_);
+    clock = {.seconds = number_member(object, "seconds", file_),
+             .first_step = integer_member(object, "first_step", file_),
+             .decay_begin = integer_member(object, "decay_begin", file_),
+             .decay_end = integer_member(object, "decay_end", file_)};
   }
   void field(const char* key, std::map<std::string, DataIdentity>& data) {
     const json& object = member(object_, key, json::value_t::object, file_);
@@ -133,6 +146,7 @@ void visit_fields(Archive& archive, State& state) {
   archive.nested_text("config", state.config);
   archive.optional("config_sha256", state.config_sha256);
   archive.optional("data", state.data);
+  archive.optional("clock", state.clock);
   archive.field("vocabulary", state.model.vocabulary);
   archive.field("metrics", state.metrics);
 }

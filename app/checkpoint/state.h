@@ -19,6 +19,16 @@ struct DataIdentity {
   bool operator==(const DataIdentity&) const = default;
 };
 
+/// The time of a run that ends by the hour, and what follows from it.
+struct RunClock {
+  double seconds = 0;                      // of all processes up to the checkpoint
+  int64_t first_step = 0;                  // the step at which they began
+  int64_t decay_begin = 0, decay_end = 0;  // steps of the decay, once they are known; 0: not yet
+
+  [[nodiscard]] bool empty() const { return seconds == 0; }
+  bool operator==(const RunClock&) const = default;
+};
+
 /// The contents of state.json: all that a checkpoint keeps beside tensors.
 struct CheckpointState {
   int64_t step = 0;              // applied optimizer steps
@@ -34,6 +44,7 @@ struct CheckpointState {
   std::string config;                        // resolved configuration of the run, from to_json; "" if there is none
   std::string config_sha256;                 // SHA-256 of `config`; "" in older checkpoints
   std::map<std::string, DataIdentity> data;  // keys: train, and validation if it was open; empty in older checkpoints
+  RunClock clock = {};                       // of a run with max_hours
   std::map<std::string, double> metrics;     // last figures by name; NaN: none
 };
 

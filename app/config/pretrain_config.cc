@@ -57,6 +57,55 @@ void check_masking(const DataSourcesConfig& data, ConfigReport& report) {
   expect("max_ngram", data.masks.max_ngram, unused.max_ngram);
 }
 
+void check_batch_sizes(const PretrainConfig& config, ConfigReport& report) {
+  const auto& schedule = config.batch_size_schedule;
+  BatchSizeConfig before{.after_steps = 0, .after_tokens = 0, .global_batch_size = config.global_batch_size};
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    const BatchSizeConfig& next = schedule[i];
+    const std::string pointer = fmt::format("/batch_size_schedule/{}", i);
+    const std::vector<std::string> unless = {"/batch_size_schedule"};
+    if ((next.after_steps > 0) == (next.after_tokens > 0)) {
+      report.add(pointer, "want after_steps or after_tokens above 0, and not both", unless);
+    } else if (i > 0 && (next.after_steps <= before.after_steps && next.after_tokens <= before.after_tokens)) {
+      report.add(pointer, "want a later place than that of the entry before, in the same unit", unless);
+    } else if (i > 0 && (next.after_steps > 0) != (before.after_steps > 0)) {
+      report.add(pointer, "want after_steps in all entries, or after_tokens in all", unless);
+    }
+    if (next.global_batch_size <= before.global_batch_size) {
+      report.add(pointer + "/global_batch_size",
+                 fmt::format("want more than the {} before, got {}", before.global_batch_size, next.global_batch_size),
+                 unless);
+    }
+    before = next;
+  }
+}
+
+void check_hours(const PretrainConfig& config, ConfigReport& report) {
+  if (config.max_hours == 0 || config.schedule.type == ScheduleType::kConstant) return;
+  if (config.schedule.type != ScheduleType::kWsd) {
+    report.add("/max_hours",
+               fmt::format("want schedule.type constant or wsd, got {}: the others need the number of steps from the "
+                           "beginning; set max_steps, max_tokens or num_train_epochs",
+                           name_of_value(config.schedule.type)),
+               {"/schedule/type"});
+    return;
+  }
+  if (!config.batch_size_schedule.empty()) {
+    report.add(
+        "/max_hours",
+        "want no batch_size_schedule with wsd: the time of larger steps, and so that of the decay, is not known; "
+        "set max_steps, max_tokens or num_train_epochs",
+        {"/batch_size_schedule"});
+  }
+  if (config.schedule.decay_proportion >= 1) {
+    report.add(
+        "/schedule/decay_proportion",
+        fmt::format("want less than 1 with max_hours: the steps before the decay tell the time of a step, got {}",
+                    config.schedule.decay_proportion),
+        {"/max_hours"});
+  }
+}
+
 /// Checks that a run has what it cannot do without.
 void check_required(const PretrainConfig& config, ConfigReport& report) {
   const auto required = [&](const char* pointer, bool empty, const char* example) {
@@ -78,6 +127,8 @@ void check(const PretrainConfig& config, ConfigReport& report) {
   check_run(config, report);
   check_sources(config.data, report);
   check_masking(config.data, report);
+  check_batch_sizes(config, report);
+  check_hours(config, report);
   if (config.micro_batch_tokens > 0 && config.data.length_bin_size > 0) {
     report.add("/data/length_bin_size",
                fmt::format("want 0 with micro_batch_tokens, which mixes lengths to fill micro-batches, got {}",

@@ -89,6 +89,8 @@ struct PretrainConfig : RunConfig {
   std::string objective = "auto";
   bool initial_optimizer_state = false;
   int64_t from_step = 0;
+  int64_t max_tokens = 0;
+  double num_train_epochs = 0;
   DataSourcesConfig data;
   /// As FinetuneConfig::given; only load_pretrain_config() fills it in.
   std::set<std::string> given;
@@ -101,6 +103,18 @@ struct PretrainConfig : RunConfig {
           "trains on shards of any objective, without their pairs",
           OneOf{"auto", "nsp", "mlm", "sop"});
     visit("max_steps", self.max_steps, "number of applied optimizer steps; the length of the schedule", 1, kMostSteps);
+    visit("max_tokens", self.max_tokens,
+          "the run ends earlier, at the step by which so many tokens are used, by their mean number a sequence; sets "
+          "max_steps; 0 = at max_steps",
+          0, int64_t{1} << 60);
+    visit("num_train_epochs", self.num_train_epochs,
+          "the run ends earlier, when each example is used so many times; sets max_steps; 0 = at max_steps", 0.0, 1e9);
+    visit(
+        "max_hours", self.max_hours,
+        "schedule constant or wsd: the run ends earlier, after so many hours of all its processes; wsd decays in their "
+        "last decay_proportion; 0 = at max_steps",
+        0.0, 1e6, kMayChange);
+    visit("batch_size_schedule", self.batch_size_schedule, "larger steps than global_batch_size later in the run");
     visit("evaluate_every", self.evaluate_every, "steps between evaluations on data.validation", 0, kMostSteps,
           kMayChange);
     visit("micro_batch_tokens", self.micro_batch_tokens,

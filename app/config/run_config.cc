@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <set>
 #include <system_error>
 
@@ -30,11 +31,12 @@ void check_relations(const std::string& pointer, const Config& config, ConfigRep
 void check_division(const RunConfig& config, ConfigReport& report) {
   const bool from_memory = config.micro_batch_size == RunConfig::kFromMemory;
   if (config.micro_batch_tokens == 0) {
-    if (from_memory || config.global_batch_size % config.micro_batch_size == 0) return;
+    if (from_memory || config.batch_divisor() % config.micro_batch_size == 0) return;
     report.add("/micro_batch_size",
-               fmt::format("want a divisor of global_batch_size {}, got {}", config.global_batch_size,
+               fmt::format("want a divisor of global_batch_size {}{}, got {}", config.global_batch_size,
+                           config.batch_size_schedule.empty() ? "" : " and of the sizes of batch_size_schedule",
                            config.micro_batch_size),
-               {"/global_batch_size"});
+               {"/global_batch_size", "/batch_size_schedule"});
     return;
   }
   if (from_memory) {
@@ -79,6 +81,12 @@ std::optional<StepRange> ProfileConfig::range() const {
 
 bool RunConfig::reports(const char* format) const {
   return std::find(report.begin(), report.end(), format) != report.end();
+}
+
+int64_t RunConfig::batch_divisor() const {
+  int64_t divisor = global_batch_size;
+  for (const BatchSizeConfig& next : batch_size_schedule) divisor = std::gcd(divisor, next.global_batch_size);
+  return divisor;
 }
 
 void check_run(const RunConfig& config, ConfigReport& report) {

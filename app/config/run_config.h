@@ -32,6 +32,21 @@ struct DistributedConfig {
   }
 };
 
+/// A larger number of sequences of a step, from a place of the run on.
+struct BatchSizeConfig {
+  int64_t after_steps = 0;
+  int64_t after_tokens = 0;
+  int64_t global_batch_size = 0;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("after_steps", self.after_steps, "steps before the first larger one, with skipped ones", 0, int64_t{1} << 40);
+    visit("after_tokens", self.after_tokens,
+          "in place of after_steps: tokens of all sequences before it, by their mean", 0, int64_t{1} << 60);
+    visit("global_batch_size", self.global_batch_size, "sequences of a step from there on", 1, 1 << 24);
+  }
+};
+
 /// Steps, both included.
 struct StepRange {
   int64_t first = 0, last = 0;
@@ -63,6 +78,8 @@ struct RunConfig {
   int64_t micro_batch_size = 8;
   int64_t micro_batch_tokens = 0;
   int64_t global_batch_size = 256;
+  std::vector<BatchSizeConfig> batch_size_schedule;
+  double max_hours = 0;
   int64_t checkpoint_every = 1000;
   double checkpoint_every_minutes = 30;
   int64_t evaluate_every = 0;
@@ -83,13 +100,15 @@ struct RunConfig {
 
   /// True if `report` has the word.
   [[nodiscard]] bool reports(const char* format) const;
+  /// The greatest number that divides global_batch_size and all of batch_size_schedule.
+  [[nodiscard]] int64_t batch_divisor() const;
 
   static constexpr int64_t kMostSteps = int64_t{1} << 40;
   static constexpr int64_t kFromMemory = 0;  // value of micro_batch_size that "auto" sets
 
   /// The fields that all runs share. Derived configurations list theirs beside them, and those of the members above that
-  /// have another meaning or range for each kind of run: max_steps, micro_batch_tokens, evaluate_every and
-  /// initial_checkpoint.
+  /// have another meaning or range for each kind of run, or none: max_steps, max_hours, batch_size_schedule,
+  /// micro_batch_tokens, evaluate_every and initial_checkpoint.
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("run_directory", self.run_directory, "directory of the run's checkpoints and metrics", kPath, kMayChange);

@@ -131,7 +131,7 @@ double plannable_bytes(const RunConfig& config, double free, bool is_gpu) {
 int64_t largest_micro_batch(RunConfig config, const std::vector<int64_t>& parameters, const SequenceSize& sequence,
                             int64_t ranks, double bytes) {
   for (int64_t size = config.global_batch_size / ranks; size > 0; --size) {
-    if (config.global_batch_size % size != 0) continue;
+    if (config.batch_divisor() % size != 0) continue;
     config.micro_batch_size = size;
     if (plan_memory(config, parameters, sequence, ranks).total() <= bytes) return size;
   }

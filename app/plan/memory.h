@@ -74,7 +74,7 @@ MemoryPlan plan_memory(const RunConfig& config, const std::vector<int64_t>& para
 /// fp32 and bf16).
 double plannable_bytes(const RunConfig& config, double free, bool is_gpu);
 
-/// The largest micro_batch_size that divides config.global_batch_size, leaves each of `ranks` a micro-batch, and has a
+/// The largest micro_batch_size that divides config.batch_divisor(), leaves each of `ranks` a micro-batch, and has a
 /// plan_memory() of at most `bytes`; 0 if no size has. config.micro_batch_size is not used.
 int64_t largest_micro_batch(RunConfig config, const std::vector<int64_t>& parameters, const SequenceSize& sequence,
                             int64_t ranks, double bytes);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "app/checkpoint/state.h"
+#include "app/config/run_length.h"
 #include "app/parse/bounded_json.h"
 #include "app/plan/flops.h"
 #include "app/plan/memory.h"
@@ -232,31 +233,13 @@ int64_t ports_of(const PlanOptions& options) {
   return find_port(options.network).per_gpu ? std::min<int64_t>(options.gpus, 8) : 1;
 }
 
-}  // namespace
-
-Cluster cluster_of(const PlanOptions& options) {
-  return {.nodes = options.nodes,
-          .gpus_per_node = options.gpus,
-          .gpu = find_gpu(options.gpu),
-          .node_bandwidth = static_cast<double>(ports_of(options)) * find_port(options.network).bandwidth};
-}
-
-Phase plan_phase(const std::string& path, const PlanOptions& options, size_t index) {
-  const PretrainConfig given = with_objective(load_pretrain_config(path, options.overrides));
-  const Cluster cluster = cluster_of(options);
-  try {
-    check_micro_batches(given, cluster.gpus());
-  } catch (const ConfigError& error) {
-    throw ConfigError(path + ": " + error.what());
-  }
-  const Sequence sequence = find_sequence(given, options, index);
-  const PretrainConfig config = with_micro_batch_size(given, sequence, cluster);
-  std::optional<Measurement> measured;
-  if (index < options.measured.size()) measured = read_measurement(options.measured[index], config, sequence);
+/// The plan of steps of one size; `config` is without the name of its file.
+Phase phase_of(const PretrainConfig& config, const Cluster& cluster, const Sequence& sequence,
+               const std::optional<Measurement>& measured, double mfu) {
   StepWork work = work_of(config, cluster.gpus());
   work.micro_step_seconds = measured ? measured_micro_step(*measured, config, cluster.gpu)
-                                     : assumed_micro_step(config, sequence, options.mfu, cluster.gpu);
-  return {.config = path,
+                                     : assumed_micro_step(config, sequence, mfu, cluster.gpu);
+  return {.config = "",
           .sequence = sequence,
           .parameters = parameter_count(config.model, has_pairs(objective_of(config))),
           .micro_batch_size = config.micro_batch_size,
@@ -267,6 +250,44 @@ Phase plan_phase(const std::string& path, const PlanOptions& options, size_t ind
           .time = predict_step(work, cluster),
           .memory = plan_memory(config, parameter_sizes(config), {.tokens = sequence.tokens, .masked = sequence.masked},
                                 cluster.gpus())};
+}
+
+}  // namespace
+
+Cluster cluster_of(const PlanOptions& options) {
+  return {.nodes = options.nodes,
+          .gpus_per_node = options.gpus,
+          .gpu = find_gpu(options.gpu),
+          .node_bandwidth = static_cast<double>(ports_of(options)) * find_port(options.network).bandwidth};
+}
+
+std::vector<Phase> plan_phases(const std::string& path, const PlanOptions& options, size_t index) {
+  const PretrainConfig given = with_objective(load_pretrain_config(path, options.overrides));
+  const Cluster cluster = cluster_of(options);
+  try {
+    check_micro_batches(given, cluster.gpus());
+  } catch (const ConfigError& error) {
+    throw ConfigError(path + ": " + error.what());
+  }
+  const Sequence sequence = find_sequence(given, options, index);
+  PretrainConfig config = with_micro_batch_size(given, sequence, cluster);
+  std::optional<Measurement> measured;
+  if (index < options.measured.size()) measured = read_measurement(options.measured[index], config, sequence);
+  std::vector<Phase> phases;
+  double seconds = 3600 * given.max_hours;
+  for (const auto& [size, steps] :
+       batch_sizes_of(given, sequence.tokens).parts(planned_steps(given, sequence.tokens, /*examples=*/0))) {
+    config.global_batch_size = size;
+    config.max_steps = steps;
+    Phase phase = phase_of(config, cluster, sequence, measured, options.mfu);
+    phase.config = path;
+    if (given.max_hours > 0) {
+      phase.steps = std::min(steps, static_cast<int64_t>(seconds / phase.time.total()));
+      seconds -= static_cast<double>(phase.steps) * phase.time.total();
+    }
+    phases.push_back(std::move(phase));
+  }
+  return phases;
 }
 
 nlohmann::ordered_json to_json(const Phase& phase) {

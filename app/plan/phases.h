@@ -41,8 +41,9 @@ struct Phase {
 /// Throws UsageError for an unknown GPU or network.
 Cluster cluster_of(const PlanOptions& options);
 
-/// The plan of the configuration at `path`, the phase with number `index`. Throws ConfigError, UsageError, DataError.
-Phase plan_phase(const std::string& path, const PlanOptions& options, size_t index);
+/// The plan of the configuration at `path`, the phase with number `index`: a Phase for each of its batch sizes. Throws
+/// ConfigError, UsageError, DataError.
+std::vector<Phase> plan_phases(const std::string& path, const PlanOptions& options, size_t index);
 
 nlohmann::ordered_json to_json(const Phase& phase);
 /// Prints the plan for people.

@@ -25,7 +25,7 @@ int64_t size_before(const RunConfig& config, const MicroBatchOf& earlier, int64_
     size = earlier(read_file(path), path);
   } catch (const ConfigError&) {  // the file of another program, or of a run of another kind
   }
-  return size >= 1 && size <= largest && config.global_batch_size % size == 0 ? size : 0;
+  return size >= 1 && size <= largest && config.batch_divisor() % size == 0 ? size : 0;
 }
 
 int64_t smallest_over_ranks(const ProcessGroupPtr& group, int64_t value) {

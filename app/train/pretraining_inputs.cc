@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "app/checkpoint/files.h"
@@ -14,6 +15,7 @@
 #include "app/train/micro_batch.h"
 #include "app/train/rank_agreement.h"
 #include "app/train/run_inputs.h"
+#include "app/train/run_loader.h"
 #include "data/io/files.h"
 
 namespace bert {
@@ -88,6 +90,7 @@ PretrainingInputs read_pretraining_inputs(const PretrainConfig& as_given, const 
   inputs.train = open_shards(config, "train", *inputs.tokenizer);
   check_micro_batches(config, get_world_size(place.group));
   inputs.config = with_objective(with_micro_batch(known, *inputs.train, place, note), *inputs.train);
+  inputs.config = with_length(std::move(inputs.config), *inputs.train, note);
   if (config.evaluate_every > 0) inputs.validation = open_shards(inputs.config, "validation", *inputs.tokenizer);
   if (config.evaluate_every == 0) {
     note(config.data.validation.empty()

@@ -16,7 +16,7 @@ namespace bert {
 
 /// The same on all ranks.
 struct PretrainingInputs {
-  PretrainConfig config;           // resolved: a number as micro_batch_size, a name as objective
+  PretrainConfig config;           // resolved: numbers as micro_batch_size and max_steps, a name as objective
   std::vector<std::string> notes;  // sentences that rank 0 has printed, for the log
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const PretrainingShards> train, validation;  // validation: nullptr if the run does not evaluate

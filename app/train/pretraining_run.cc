@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/config/run_length.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/system/errors.h"
 #include "app/train/initial_checkpoint.h"
@@ -68,6 +69,11 @@ PretrainingRun::PretrainingRun(PretrainingInputs inputs, const RunPlace& place)
 
 std::optional<DynamicMasking> PretrainingRun::validation_masking() const {
   return lacks_masks(*inputs_.validation) ? dynamic_masking(inputs_.config, inputs_.tokenizer.get()) : std::nullopt;
+}
+
+double PretrainingRun::sequences(int64_t steps) const {
+  return batch_sizes_of(inputs_.config, mean_length(training_sources(inputs_.config, *inputs_.train), *inputs_.train))
+      .sequences(steps);
 }
 
 int64_t PretrainingRun::max_sequence_length() const {

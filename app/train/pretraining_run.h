@@ -39,6 +39,7 @@ class PretrainingRun : public RunState {
   [[nodiscard]] int64_t evaluation_examples() const override;
   [[nodiscard]] int64_t max_sequence_length() const override;
   [[nodiscard]] int64_t from_step() const override { return inputs_.config.from_step; }
+  [[nodiscard]] double sequences(int64_t steps) const override;
   [[nodiscard]] bool logs_examples() const override { return inputs_.config.reports("samples"); }
   [[nodiscard]] bool evaluates() const override { return inputs_.validation != nullptr; }
   [[nodiscard]] bool evaluates_at_start() const override { return evaluates(); }

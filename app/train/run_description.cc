@@ -37,8 +37,19 @@ std::string batch_of(const RunConfig& config, int64_t ranks) {
                      accumulation * in_one == config.global_batch_size ? "" : ", the last ones smaller");
 }
 
+/// The larger batches that follow.
+std::string growth_of(const RunConfig& config) {
+  std::string text;
+  for (const BatchSizeConfig& next : config.batch_size_schedule) {
+    text += fmt::format(", {} after {}", next.global_batch_size,
+                        next.after_steps > 0 ? plural(next.after_steps, "step") : plural(next.after_tokens, "token"));
+  }
+  return text;
+}
+
 std::string steps_of(const RunConfig& config, int64_t applied, int64_t last_step) {
   std::string text = fmt::format("{} to {}", applied, last_step);
+  if (config.max_hours > 0) text += fmt::format(", or to the end of {:g} hours", config.max_hours);
   if (last_step < config.max_steps) text += fmt::format(" of {}", config.max_steps);
   if (config.evaluate_every > 0) text += fmt::format(", evaluation every {} steps", config.evaluate_every);
   if (config.checkpoint_every > 0) text += fmt::format(", checkpoint every {} steps", config.checkpoint_every);
@@ -56,20 +67,20 @@ std::string describe_begin(RunState& run, int64_t applied, int64_t last_step) {
   const BertConfig& model = config.model;
   int64_t parameters = 0;
   for (const torch::Tensor& parameter : run.step().module().parameters()) parameters += parameter.numel();
-  const double epochs = static_cast<double>(config.max_steps) * static_cast<double>(config.global_batch_size) /
-                        static_cast<double>(std::max<int64_t>(examples, 1));
+  const double epochs = run.sequences(config.max_steps) / static_cast<double>(std::max<int64_t>(examples, 1));
+  const std::string planned = config.max_hours > 0 ? "" : fmt::format(", {:.3g} epochs planned", epochs);
   return fmt::format(
       "device    {}{}, {}, {}\n"
       "model     {} of {}, {:.1f} million parameters\n"
-      "data      {}, {:.3g} epochs planned\n"
+      "data      {}{}\n"
       "batch     {}\n"
       "steps     {}\n"
       "results   {} (metrics.jsonl, run.log, checkpoints)",
       run.step().device().str(), ranks > 1 ? fmt::format(" x {} ranks", ranks) : "",
       plural(at::get_num_threads(), "thread"), name_of_value(config.precision),
       plural(model.num_hidden_layers, "layer"), model.hidden_size, static_cast<double>(parameters) / 1e6,
-      plural(examples, "example"), epochs, batch_of(config, ranks), steps_of(config, applied, last_step),
-      config.run_directory);
+      plural(examples, "example"), planned, batch_of(config, ranks) + growth_of(config),
+      steps_of(config, applied, last_step), config.run_directory);
 }
 
 RunFacts facts_of(RunState& run, int64_t applied) {

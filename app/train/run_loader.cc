@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "app/config/run_length.h"
 #include "app/system/errors.h"
 #include "app/train/run_inputs.h"
 
@@ -27,6 +28,7 @@ DataLoaderConfig loader_config(const PretrainConfig& config, const PretrainingSh
   loader.global_batch_size = config.global_batch_size;
   loader.seed = static_cast<uint64_t>(config.seed);
   loader.sources = training_sources(config, train);
+  loader.batch_growth = batch_growth_of(config, mean_length(loader.sources, train));
   loader.masking = dynamic_masking(config, tokenizer);
   loader.replace_damaged_rows = config.data.corrupted_rows == CorruptedRows::kSkip;
   if (config.micro_batch_tokens > 0 && packed_micro_batches(loader, train) == 0) {
@@ -36,6 +38,18 @@ DataLoaderConfig loader_config(const PretrainConfig& config, const PretrainingSh
         config.micro_batch_tokens, config.global_batch_size));
   }
   return loader;
+}
+
+PretrainConfig with_length(PretrainConfig config, const PretrainingShards& train, const RunNote& note) {
+  if (config.max_tokens == 0 && config.num_train_epochs == 0) return config;
+  const double tokens = mean_length(training_sources(config, train), train);
+  const int64_t steps = planned_steps(config, tokens, train.size());
+  const double sequences = batch_sizes_of(config, tokens).sequences(steps);
+  note(fmt::format("max_steps {}: {:.0f} tokens, {:.3g} epochs{}", steps, sequences * tokens,
+                   sequences / static_cast<double>(train.size()),
+                   steps == config.max_steps ? ", as max_steps ends the run first, or with the others" : ""));
+  config.max_steps = steps;
+  return config;
 }
 
 }  // namespace bert

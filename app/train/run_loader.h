@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "app/config/pretrain_config.h"
+#include "app/train/run_inputs.h"
 #include "data/formats/shard.h"
 #include "data/loader/dataloader.h"
 #include "data/tokenizer/tokenizer.h"
@@ -17,5 +18,8 @@ std::optional<DynamicMasking> dynamic_masking(const PretrainConfig& config, cons
 /// ConfigError if the steps of packed micro-batches are too small for one.
 DataLoaderConfig loader_config(const PretrainConfig& config, const PretrainingShards& train,
                                const Tokenizer* tokenizer);
+
+/// `config`, which trains on `train`, with planned_steps() as its max_steps. `note` gets the number with its reason.
+PretrainConfig with_length(PretrainConfig config, const PretrainingShards& train, const RunNote& note);
 
 }  // namespace bert

@@ -91,7 +91,15 @@ void RunState::resume(const std::string& directory, Differences on_differences) 
                     .consumed_steps = state.consumed_steps > 0 ? state.consumed_steps
                                                                : state.consumed_samples / before.global_batch_size});
   log().summary().restore(state.metrics);
+  clock_ = on_differences == Differences::kSay ? RunClock{.first_step = state.step} : state.clock;
+  if (config().max_hours > 0 && clock_.decay_end > 0) step().set_decay(clock_.decay_begin, clock_.decay_end);
   log().say("continuing from " + directory);
+}
+
+void RunState::set_decay(int64_t begin, int64_t end) {
+  clock_.decay_begin = begin;
+  clock_.decay_end = end;
+  step().set_decay(begin, end);
 }
 
 void RunState::branch() {
@@ -149,6 +157,10 @@ void RunState::save_with(int64_t applied, const std::function<void(const Checkpo
     state.config = config_json();
     state.config_sha256 = sha256(state.config);
     state.data = data();
+    if (config().max_hours > 0) {
+      state.clock = clock_;
+      state.clock.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    }
     state.metrics = log().summary().figures();
     state.model.vocabulary = tokenizer().vocabulary().tokens();
     state.model.added_tokens = tokenizer().vocabulary().added();

@@ -2,6 +2,7 @@
 // of runs] in optimizer_step.h.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -46,6 +47,10 @@ class RunState {
   [[nodiscard]] virtual int64_t max_sequence_length() const = 0;
   /// The step of the run config.initial_checkpoint from which this run branches; 0: it does not.
   [[nodiscard]] virtual int64_t from_step() const { return 0; }
+  /// Number of sequences of the first `steps` steps.
+  [[nodiscard]] virtual double sequences(int64_t steps) const {
+    return static_cast<double>(steps) * static_cast<double>(config().global_batch_size);
+  }
   /// True if each rank logs the examples of its steps (SequenceLog).
   [[nodiscard]] virtual bool logs_examples() const { return false; }
 
@@ -55,6 +60,11 @@ class RunState {
   /// to the others. Throws ConfigError if its tensors do not fit, or if its configuration or examples differ in what must
   /// stay the same (unless `allow_config_change`); DataError, InputMissing, IoError.
   int64_t restore(bool allow_config_change);
+
+  /// The clock of the checkpoint from which the run goes on; the same on all ranks.
+  [[nodiscard]] const RunClock& clock() const { return clock_; }
+  /// Ends the run with a decay of these steps, now and after a resumption.
+  void set_decay(int64_t begin, int64_t end);
 
   /// `lock` is held as long as the run writes. check_directory() then throws IoError if the run directory was removed or
   /// moved.
@@ -124,8 +134,10 @@ class RunState {
   /// Makes a checkpoint of step `applied`. Rank 0 calls `write` with it, and every rank returns when it is written.
   void save_with(int64_t applied, const std::function<void(const Checkpoint& checkpoint)>& write);
 
-  int64_t saves_ = 0;              // calls of save()
-  const RunLock* lock_ = nullptr;  // of rank 0
+  RunClock clock_ = {};
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();  // of this process
+  int64_t saves_ = 0;                                                               // calls of save()
+  const RunLock* lock_ = nullptr;                                                   // of rank 0
 };
 
 /// The name in safetensors of the dtype of weights.

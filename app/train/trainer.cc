@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -27,6 +28,7 @@
 #include "app/system/signals.h"
 #include "app/system/stop_signals.h"
 #include "app/system/torch_errors.h"
+#include "app/train/agreed_interval.h"
 #include "app/train/log/run_attempts.h"
 #include "app/train/rank_agreement.h"
 #include "app/train/run_description.h"
@@ -73,40 +75,6 @@ class SequenceLog {
   int64_t steps_;
 };
 
-/// Rank 0 has the clock. With several ranks an answer is that to the call before, so no rank waits for it.
-class AgreedInterval {
- public:
-  /// `minutes` 0: the interval never ends.
-  AgreedInterval(const ProcessGroupPtr& group, double minutes)
-      : measures_(get_rank(group) == 0), delayed_(get_world_size(group) > 1), length_(60 * minutes), flag_(group) {}
-
-  /// True on all ranks if the interval has ended. Every rank calls it once before each step. The first call after
-  /// restart() is never true, so that a step lies between two ends however short the interval is.
-  bool ended() {
-    if (length_.count() == 0) return false;
-    const bool first =
-        std::exchange(restarted_, false);  // with several ranks its answer belongs to the interval before
-    const bool asks = measures_ && !asked_ && (delayed_ || !first) && Clock::now() - begin_ >= length_;
-    asked_ = asked_ || asks;
-    return flag_.exchange(asks) && !first;
-  }
-  /// Begins the interval anew. Every rank calls it.
-  void restart() {
-    begin_ = Clock::now();
-    restarted_ = true;
-    asked_ = false;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  bool measures_, delayed_;  // this is rank 0; there are several ranks
-  std::chrono::duration<double> length_;
-  AgreedFlag flag_;
-  Clock::time_point begin_ = Clock::now();
-  bool restarted_ = true;  // since the last call of ended()
-  bool asked_ = false;     // by this rank, since restart()
-};
-
 class Trainer {
  public:
   /// `run` must outlive this object.
@@ -116,11 +84,13 @@ class Trainer {
         profile_(run.config(), run.step().device(), run.step().rank() == 0),
         stop_flag_(run.group()),
         save_interval_(run.group(), config_.checkpoint_every_minutes),
+        hours_(run.group(), 0),
         last_step_(config_.stop_at_step > 0 ? std::min(config_.stop_at_step, config_.max_steps) : config_.max_steps) {}
 
   int run(bool allow_config_change) {
     saved_ = run_.restore(allow_config_change);
     applied_ = std::max<int64_t>(saved_, 0);
+    start_clock();
     if (run_.ended_early()) end_early();
     run_.step().broadcast_parameters();
     run_.announce(applied_);
@@ -172,7 +142,7 @@ class Trainer {
   int train_and_note() {
     try {
       const int code = train();
-      const bool early = !ended_early_ && applied_ < config_.max_steps;
+      const bool early = !ended_early_ && applied_ < max_steps_;
       const int signal = StopSignals::first();
       attempt_ended(code, code == kPreempted ? (signal != 0 ? signal_name(signal) : "a signal at another rank")
                           : early            ? "stopped at stop_at_step"
@@ -234,8 +204,9 @@ class Trainer {
       const int64_t left = most > 0 ? std::max<int64_t>(most - run_.step().consecutive_skips(), 1) : target;
       const int64_t attempts = std::min(target - applied_, left);
       int64_t tried = 0;
-      bool save_now = false;
-      while (tried < attempts && !(save_now = save_interval_.ended()) && !stop_requested()) {
+      bool save_now = false, hours_ended = false;
+      while (tried < attempts && !(hours_ended = hours_.ended()) && !(save_now = save_interval_.ended()) &&
+             !stop_requested()) {
         run_.step().run(next_step());
         fail_point(FailPoint::kTrainStep);
         run_.log().step_tried();
@@ -244,6 +215,10 @@ class Trainer {
       applied_ = run_.step().applied_steps();  // the only wait for the device
       skipped_ += tried - (applied_ - before);
       if (tried > applied_ - before) stop_if_hopeless();
+      if (hours_ended) {
+        begin_decay();
+        target = std::min(target, last_step_);
+      }
       if (save_now) return true;
     }
     return false;
@@ -327,6 +302,40 @@ class Trainer {
     ended_early_ = true;
     last_step_ = applied_;
   }
+  /// The share of max_hours that the decay takes.
+  [[nodiscard]] double decay_share() const {
+    return config_.schedule.type == ScheduleType::kWsd ? config_.schedule.decay_proportion : 0;
+  }
+  /// The last step is that of a decay which a checkpoint says; else the clock runs to the begin of the decay.
+  void start_clock() {
+    if (config_.max_hours == 0) return;
+    const RunClock clock = run_.clock();
+    if (clock.decay_end > 0) return end_at(clock.decay_end);
+    const double minutes = 60 * config_.max_hours * (1 - decay_share()) - clock.seconds / 60;
+    if (minutes <= 0 && decay_share() == 0) return end_early();
+    hours_ = AgreedInterval(run_.group(), std::max(minutes, 1e-9));
+  }
+  /// The clock has come to the begin of the decay. Its steps are to take their share of the time, as long as a step
+  /// takes what it has taken so far.
+  void begin_decay() {
+    hours_.stop();
+    const double share = decay_share();
+    if (share == 0) {
+      run_.log().say(fmt::format("step {}: max_hours {:g} are over", applied_, config_.max_hours));
+      return end_early();
+    }
+    const auto stable = static_cast<double>(applied_ - run_.clock().first_step);
+    const int64_t end = applied_ + std::max<int64_t>(1, std::llround(stable * share / (1 - share)));
+    if (end >= config_.max_steps) return;  // the decay to max_steps has begun
+    run_.log().say(fmt::format("step {}: the decay begins, to step {}, for the rest of max_hours {:g}", applied_, end,
+                               config_.max_hours));
+    run_.set_decay(applied_, end);
+    end_at(end);
+  }
+  void end_at(int64_t step) {
+    last_step_ = std::min(last_step_, max_steps_ = step);
+    run_.log().set_max_steps(step);
+  }
   /// Writes the profile, and says what it found, if its steps are over.
   void end_profile() {
     const auto start = std::chrono::steady_clock::now();
@@ -346,10 +355,11 @@ class Trainer {
   std::optional<RunAttempts> attempts_;  // of rank 0, from the begin of the training
   double gemm_flops_ = 0;                // measure_gemm()
   AgreedFlag stop_flag_;
-  AgreedInterval save_interval_;
+  AgreedInterval save_interval_, hours_;
   std::optional<SequenceLog> sequence_log_;
 
   bool stopping_ = false, ended_early_ = false;
+  int64_t max_steps_ = config_.max_steps;
   int64_t last_step_;
   int64_t applied_ = 0, saved_ = -1;  // steps; saved_ is -1 without a checkpoint
   int64_t skipped_ = 0;               // skipped steps since the newest checkpoint
@@ -362,7 +372,7 @@ int Trainer::end() {
   run_.log().finish();
   report_damage();
   if (stopping_ && applied_ < last_step_) end_if_data_fails();
-  const bool finished = !stopping_ || applied_ == config_.max_steps || ended_early_;
+  const bool finished = !stopping_ || applied_ == max_steps_ || ended_early_;
   run_.log().end(applied_, finished);
   const bool metrics_lost =
       run_.step().sum_over_ranks(int64_t{run_.log().failure() != nullptr}) > 0;  // all ranks end with the same code

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/cli/command_line.h"
@@ -46,7 +47,7 @@ int plan_command(int argc, char** argv) {
                  "length; a file for each CONFIG")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_flag("--json", json, "a line of JSON for each CONFIG");
+  app.add_flag("--json", json, "a line of JSON for each CONFIG, and for each size of its batches");
   if (!parse_command_line(app, argc, argv)) return kOk;
 
   std::vector<std::string> paths;
@@ -57,7 +58,9 @@ int plan_command(int argc, char** argv) {
     throw UsageError("more values for an option than CONFIGs; see bert plan --help");
   cluster_of(options);  // throws before the work
   std::vector<Phase> phases;
-  for (size_t i = 0; i < paths.size(); ++i) phases.push_back(plan_phase(paths[i], options, i));
+  for (size_t i = 0; i < paths.size(); ++i) {
+    for (Phase& phase : plan_phases(paths[i], options, i)) phases.push_back(std::move(phase));
+  }
   if (json) {
     for (const Phase& phase : phases) fmt::print("{}\n", to_json(phase).dump());
   } else {

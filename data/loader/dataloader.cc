@@ -35,11 +35,13 @@ void check_division(const DataLoaderConfig& config, const PretrainingShards& sha
               "PretrainingDataLoader: micro_batch_tokens or length_bin_size divides a step, got ",
               config.micro_batch_tokens, " and ", config.length_bin_size);
   if (config.micro_batch_tokens == 0) {
-    TORCH_CHECK(config.global_batch_size % config.micro_batch_size == 0 &&
-                    config.global_batch_size >= config.micro_batch_size * config.world_size,
-                "PretrainingDataLoader: global_batch_size ", config.global_batch_size,
-                " must be a multiple of micro_batch_size ", config.micro_batch_size, " and have one for each of the ",
-                config.world_size, " ranks");
+    const auto check = [&](int64_t sequences) {
+      TORCH_CHECK(sequences % config.micro_batch_size == 0 && sequences >= config.micro_batch_size * config.world_size,
+                  "PretrainingDataLoader: global_batch_size ", sequences, " must be a multiple of micro_batch_size ",
+                  config.micro_batch_size, " and have one for each of the ", config.world_size, " ranks");
+    };
+    check(config.global_batch_size);
+    for (const BatchGrowth& next : config.batch_growth) check(next.size);
     return;
   }
   TORCH_CHECK(config.micro_batch_tokens >= shards.longest_row(), "PretrainingDataLoader: micro_batch_tokens ",
@@ -53,9 +55,15 @@ void check_division(const DataLoaderConfig& config, const PretrainingShards& sha
               config.world_size, " ranks");
 }
 
-/// The number of tokens of a sequence in the mean over a run: that of each source by the share of its weight. Within a
-/// shard the mean counts, if a source ends there.
+/// The micro-batches of a step of so many sequences, which have `length` tokens in the mean.
+int64_t packed_of(int64_t sequences, double length, int64_t tokens) {
+  return std::llround(static_cast<double>(sequences) * length / static_cast<double>(tokens));
+}
+
+}  // namespace
+
 double mean_length(const std::vector<ExampleSource>& sources, const PretrainingShards& shards) {
+  if (sources.empty()) return shards.mean_length();
   double mean = 0, weights = 0;
   auto shard = shards.shards().begin();
   int64_t used = 0;  // examples of the shard
@@ -80,24 +88,27 @@ double mean_length(const std::vector<ExampleSource>& sources, const PretrainingS
   return mean / weights;
 }
 
-}  // namespace
-
 int64_t packed_micro_batches(const DataLoaderConfig& config, const PretrainingShards& shards) {
-  const double length = config.sources.empty() ? shards.mean_length() : mean_length(config.sources, shards);
-  return std::llround(static_cast<double>(config.global_batch_size) * length /
-                      static_cast<double>(config.micro_batch_tokens));
+  return packed_of(config.global_batch_size, mean_length(config.sources, shards), config.micro_batch_tokens);
 }
 
 struct PretrainingDataLoader::Impl {
   std::shared_ptr<const PretrainingShards> shards;
   DataLoaderConfig config;
-  int64_t micro_batches = 0;  // of all ranks in a step; with micro_batch_tokens at most, unless there are more ranks
-  SamplerState position;      // after the steps that were returned
+  BatchSizes sizes;
+  double length = 0;      // of a sequence in the mean
+  SamplerState position;  // after the steps that were returned
   std::unique_ptr<Prefetcher<GlobalStep>> prefetcher;
 
   [[nodiscard]] bool packs() const { return config.micro_batch_tokens > 0; }
 
-  [[nodiscard]] std::vector<std::vector<int64_t>> divide(const std::vector<int64_t>& weights) const {
+  /// Those of all ranks in a step of so many sequences; with micro_batch_tokens at most, unless there are more ranks.
+  [[nodiscard]] int64_t micro_batches_of(int64_t sequences) const {
+    return packs() ? packed_of(sequences, length, config.micro_batch_tokens) : sequences / config.micro_batch_size;
+  }
+
+  [[nodiscard]] std::vector<std::vector<int64_t>> divide(const std::vector<int64_t>& weights,
+                                                         int64_t micro_batches) const {
     if (packs()) {
       auto packed = pack(weights, config.micro_batch_tokens, micro_batches);
       split_bins(packed, weights, config.world_size);
@@ -107,16 +118,18 @@ struct PretrainingDataLoader::Impl {
     return deal_evenly(weights, micro_batches);
   }
 
-  /// Decides on the step that begins with sequence `begin`: sets the counts of `step`, and returns the sequence numbers
-  /// of this rank's micro-batches.
-  [[nodiscard]] std::vector<std::vector<int64_t>> plan(SequenceReader& reader, int64_t begin, GlobalStep& step) const {
-    const bool exact = config.length_bin_size > 0 || config.replace_damaged_rows || packs() ||
-                       config.global_batch_size <= kMostLengthsRead;
+  /// Decides on the step that begins at `from`: sets the counts of `step`, and returns the sequence numbers of this
+  /// rank's micro-batches.
+  [[nodiscard]] std::vector<std::vector<int64_t>> plan(SequenceReader& reader, const SamplerState& from,
+                                                       GlobalStep& step) const {
+    const int64_t begin = from.consumed_sequences, size = sizes.at(from.consumed_steps, begin);
+    const int64_t micro_batches = micro_batches_of(size);
+    const bool exact = config.length_bin_size > 0 || config.replace_damaged_rows || packs() || size <= kMostLengthsRead;
     std::vector<int64_t> weights;
     std::vector<bool> replaced;
     const int64_t room = micro_batches * config.micro_batch_tokens;
     int64_t tokens = 0;
-    while (packs() ? tokens < room : std::ssize(weights) < config.global_batch_size) {
+    while (packs() ? tokens < room : std::ssize(weights) < size) {
       const int64_t number = begin + std::ssize(weights);
       if (exact) {
         const SequenceReader::Sequence sequence = reader.read(number);
@@ -127,7 +140,7 @@ struct PretrainingDataLoader::Impl {
       }
       tokens += weights.back();
     }
-    const auto divided = divide(weights);
+    const auto divided = divide(weights, micro_batches);
     std::vector<int64_t> sums;
     int64_t sequences = 0;
     for (const auto& members : divided) {
@@ -151,7 +164,7 @@ struct PretrainingDataLoader::Impl {
     GlobalStep step;
     step.end = {.seed = config.seed, .consumed_steps = begin.consumed_steps + 1};
     std::vector<NumberedSequence> sequences;
-    for (const std::vector<int64_t>& numbers : plan(reader, begin.consumed_sequences, step)) {
+    for (const std::vector<int64_t>& numbers : plan(reader, begin, step)) {
       sequences.clear();
       for (const int64_t number : numbers) {
         sequences.push_back({number, reader.read(number)});
@@ -192,12 +205,13 @@ PretrainingDataLoader::PretrainingDataLoader(std::shared_ptr<const PretrainingSh
   if (config.global_batch_size == 0) config.global_batch_size = config.micro_batch_size * config.world_size;
   check_sources(config, *shards);
   check_division(config, *shards);
-  const int64_t micro_batches = config.micro_batch_tokens > 0 ? packed_micro_batches(config, *shards)
-                                                              : config.global_batch_size / config.micro_batch_size;
   const SamplerState begin{.seed = config.seed};
+  const double length = mean_length(config.sources, *shards);
+  BatchSizes sizes(config.global_batch_size, config.batch_growth);
   impl_ = std::make_unique<Impl>(Impl{.shards = std::move(shards),
                                       .config = std::move(config),
-                                      .micro_batches = micro_batches,
+                                      .sizes = std::move(sizes),
+                                      .length = length,
                                       .position = begin,
                                       .prefetcher = nullptr});
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "data/batch_sizes.h"
 #include "data/loader/collate.h"
 #include "data/loader/example_order.h"
 #include "data/loader/global_step.h"
@@ -22,11 +23,16 @@ struct DataLoaderConfig {
   // Sequences of one step over all ranks, in the mean with micro_batch_tokens; their micro-batches are balanced: Note
   // [Balanced micro-batches] in batch_plan.h. 0: one micro-batch a rank.
   int64_t global_batch_size = 0;
+  std::vector<BatchGrowth> batch_growth = {};  // larger global batches later on, each like the first
   bool pin_memory = false;
   std::vector<ExampleSource> sources = {};     // of the shards' examples, in their order; empty: one source
   std::optional<DynamicMasking> masking = {};  // drawn for every epoch; without it: the masks in the shards
   bool replace_damaged_rows = false;           // Note [Damaged rows] in sequence_reader.h
 };
+
+/// The number of tokens of a sequence in the mean over a run: that of each source by the share of its weight. Within a
+/// shard the mean counts, if a source ends there.
+[[nodiscard]] double mean_length(const std::vector<ExampleSource>& sources, const PretrainingShards& shards);
 
 /// The number of micro-batches of a step with micro_batch_tokens: Note [Packed micro-batches] in batch_plan.h. 0 if the
 /// mean step of global_batch_size sequences does not fill half of one.

@@ -159,12 +159,14 @@ std::vector<Broken> broken_configs() {
       {"unknown key with a slash",
        in("\"a/b~c\": 1, \"amp\": {\"d\\ne\": 2}"),
        {},
-       {at + "2:1: /a~1b~0c: unknown key; known here: amp, checkpoint_every, checkpoint_every_minutes, data, device, "
+       {at + "2:1: /a~1b~0c: unknown key; known here: amp, batch_size_schedule, checkpoint_every, "
+             "checkpoint_every_minutes, data, device, "
              "distributed, "
              "evaluate_every, from_step, global_batch_size, gradient_checkpointing, "
-             "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_steps, "
+             "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_hours, "
+             "max_steps, max_tokens, "
              "micro_batch_size, "
-             "micro_batch_tokens, model, num_threads, objective, "
+             "micro_batch_tokens, model, num_threads, num_train_epochs, objective, "
              "optimizer, precision, profile, report, report_port, "
              "run_directory, schedule, seed, stop_at_step, trust_initial_checkpoint",
         at + "2:21: /amp/d?e: unknown key; known here: dynamic, init_scale, max_consecutive_skips"}},
@@ -398,6 +400,19 @@ std::vector<Broken> broken_configs() {
        in("\"from_step\": 5"),
        {},
        {at + "2:14: /from_step: want initial_checkpoint, the run that has this step, or 0 here"}},
+      {"hours without a schedule for them",
+       in("\"max_hours\": 2, \"schedule\": {\"type\": \"linear\"}"),
+       {},
+       {at +
+        "2:14: /max_hours: want schedule.type constant or wsd, got linear: the others need the number of steps from "
+        "the beginning; set max_steps, max_tokens or num_train_epochs"}},
+      {"steps that do not grow",
+       in("\"batch_size_schedule\": [{\"after_steps\": 5, \"global_batch_size\": 256}, "
+          "{\"after_steps\": 5, \"global_batch_size\": 512}, {\"global_batch_size\": 1024}]"),
+       {},
+       {at + "2:24: /batch_size_schedule/1: want a later place than that of the entry before, in the same unit",
+        at + "2:24: /batch_size_schedule/2: want after_steps or after_tokens above 0, and not both",
+        at + "2:65: /batch_size_schedule/0/global_batch_size: want more than the 256 before, got 256"}},
       {"options of a type that is wrong itself",
        in("\"optimizer\": {\"type\": \"sgd\", \"use_nvlamb\": true}, \"schedule\": {\"type\": \"Linear\", \"degree\": "
           "2}"),

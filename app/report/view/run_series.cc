@@ -65,8 +65,9 @@ class SeriesMaker {
   }
 
   void add_training(const nlohmann::json& line, int64_t step) {
-    const double seconds =
-        number_or_nan(line, "steps") * global_batch_size_ / number_or_nan(line, "sequences_per_second");
+    const double own = number_or_nan(line, "sequences_per_step");  // of a run with batch_size_schedule
+    const double seconds = number_or_nan(line, "steps") * (std::isnan(own) ? global_batch_size_ : own) /
+                           number_or_nan(line, "sequences_per_second");
     if (const double tokens = seconds * number_or_nan(line, "tokens_per_second"); std::isfinite(tokens))
       tokens_ += tokens;
     Columns& columns = series_.training;

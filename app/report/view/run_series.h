@@ -33,8 +33,9 @@ struct RunSeries {
 };
 
 // Note [Derived columns]
-// metrics.jsonl has the rates of an interval, not its duration. A step has global_batch_size sequences. So an interval
-// took steps * global_batch_size / sequences_per_second seconds, and had so many times tokens_per_second tokens.
+// metrics.jsonl has the rates of an interval, not its duration. A step has global_batch_size sequences, or the
+// sequences_per_step of the line. So an interval took so many times steps / sequences_per_second seconds, and had so many
+// times tokens_per_second tokens.
 // `waiting` is data_wait_seconds as a share of these seconds. `skipped_steps` is summed over the lines. The hours of a run
 // are those of its processes, from the begin of each to its last line that was kept; is_of_later_process() tells the
 // processes apart.

@@ -209,6 +209,7 @@ nlohmann::ordered_json RunLog::interval_line(const StepMetrics& m, const WorkMet
                {"tokens_per_second", m.tokens_per_second},
                {"mfu", m.mfu}});
   line["tokens_per_rank"] = {{"least", std::llround(work.least_tokens)}, {"most", std::llround(work.most_tokens)}};
+  if (!config_.batch_size_schedule.empty()) line["sequences_per_step"] = work.sequences / static_cast<double>(tried_);
   line["fill"] = work.tokens / work.capacity;
   line["data_wait_seconds"] = work.most_seconds_waited;
   if (work.corrupted > 0) line["corrupted_rows"] = work.corrupted;

@@ -86,6 +86,8 @@ class RunLog {
   /// Begins the first interval of a training that ends at `last_step`. `gemm_flops`: measure_gemm(), to which MFU
   /// refers.
   void start(int64_t applied, int64_t last_step, double gemm_flops);
+  /// The length of the run is known by now.
+  void set_max_steps(int64_t steps) { config_.max_steps = steps; }
   /// Counts the work of a step, whose micro-batches are on the CPU.
   void add(const GlobalStep& step) { work_.add(step); }
   void step_tried();
