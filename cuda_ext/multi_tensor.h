@@ -1,4 +1,4 @@
-// The optimizer's arithmetic over lists of tensors: norm, unscaling, LAMB, AdamW. All scalars are tensors on the
+// The optimizer's arithmetic over lists of tensors: norm, unscaling, LAMB, AdamW, StableAdamW. All scalars are tensors on the
 // tensors' device, so a step needs no host synchronisation. Steps in fp32, and lists of fp32, fp16 and bf16, run the
 // vector loops of cuda_ext/simd/optim.inc on the CPU and the kernels of multi_tensor_*.cu on CUDA. All others run ATen
 // operators.
@@ -95,15 +95,17 @@ struct StepTensors {
                                              const at::Tensor& norm);
 
 /// Steps over all parameter groups. With N = grad_norm, g = grad times inv_scale and clipped to max_grad_norm, and t =
-/// the step, both rules do
+/// the step, all rules do
 ///   m = beta1 m + beta3 g;  v = beta2 v + (1 - beta2) g^2;
 ///   u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay p
 /// decoupled off adds weight_decay p to g instead of u, clip_per_tensor clips each tensor by its own norm. LAMB then p -=
 /// lr (|p| / |u|) u with norms per tensor, the ratio 1 where one norm is 0. AdamW p -= lr u, rounded once:
-/// p (1 - lr weight_decay) would lose the last bits of the decay at every step. Copies are the rounded p. With s =
+/// p (1 - lr weight_decay) would lose the last bits of the decay at every step. StableAdamW p -= lr / max(1, RMS) u, with
+/// RMS^2 the mean of g^2 / max(v / (1 - beta2^t), eps^2) over the tensor. Copies are the rounded p. With s =
 /// max(1 / t, 1 - ema_decay), averages become (1 - s) ema + s p. The gradients are not written. When N is not finite or
 /// found_inf is set, parameters, copies, moments, averages and step keep every bit.
-/// Sources: You et al. 2020, in the form of NVIDIA's BERT (recipe: NVLAMB); Loshchilov and Hutter 2019.
+/// Sources: You et al. 2020, in the form of NVIDIA's BERT (recipe: NVLAMB); Loshchilov and Hutter 2019; Wortsman et al.
+/// 2023.
 class OptimizerStep {
  public:
   explicit OptimizerStep(UpdateRule rule);

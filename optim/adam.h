@@ -1,4 +1,4 @@
-// Adam with decoupled weight decay, Adam with L2 decay, and NVIDIA's BertAdam.
+// Adam with decoupled weight decay, also with clipped updates, Adam with L2 decay, and NVIDIA's BertAdam.
 #pragma once
 
 #include <vector>
@@ -47,6 +47,19 @@ class BertAdam : public MomentOptimizer {
   /// One group. The names of its state are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
   explicit BertAdam(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
       : BertAdam(numbered_group(parameters, config.weight_decay), config) {}
+};
+
+/// AdamW whose rate for a tensor is lr / max(1, RMS), with RMS^2 = the mean of g^2 / max(vhat, eps^2) over its elements:
+/// where gradients are larger than v has seen, as after a jump of the loss, the tensor moves less, its decay included.
+/// Clipping of the gradients (max_grad_norm) is then of no use, but applies. Source: Wortsman et al. 2023,
+/// arXiv:2304.13013, algorithm 2; vhat is their u, whose beta2 is corrected.
+class StableAdamW : public MomentOptimizer {
+ public:
+  StableAdamW(const std::vector<NamedParameterGroup>& groups, const OptimizerConfig& config)
+      : MomentOptimizer(OptimizerType::kStableAdamW, groups, config) {}
+  /// One group. The names of its state are "0", "1", ...: Note [State of a bare list] in optim/optimizer.h.
+  explicit StableAdamW(const std::vector<torch::Tensor>& parameters, const OptimizerConfig& config = {.lr = 1e-4})
+      : StableAdamW(numbered_group(parameters, config.weight_decay), config) {}
 };
 
 }  // namespace bert

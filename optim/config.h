@@ -26,9 +26,9 @@ inline std::span<const char* const> names_of(GradientCompression /*type*/) {
 }
 
 /// The optimizers of optim/lamb.h and optim/adam.h.
-enum class OptimizerType : uint8_t { kLamb, kAdamW, kAdam, kBertAdam };
+enum class OptimizerType : uint8_t { kLamb, kAdamW, kAdam, kBertAdam, kStableAdamW };
 inline std::span<const char* const> names_of(OptimizerType /*type*/) {
-  static constexpr std::array<const char*, 4> kNames = {"lamb", "adamw", "adam", "bert_adam"};
+  static constexpr std::array<const char*, 5> kNames = {"lamb", "adamw", "adam", "bert_adam", "stable_adamw"};
   return kNames;
 }
 
@@ -72,9 +72,11 @@ struct OptimizerConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit("type", self.type,
-          "lamb (NVLAMB), adamw (Google's with bias_correction false), adam (decay added to the gradient) or bert_adam "
-          "(NVIDIA's BertAdam: no bias correction, max_grad_norm for each tensor by itself)");
+    visit(
+        "type", self.type,
+        "lamb (NVLAMB), adamw (Google's with bias_correction false), adam (decay added to the gradient), bert_adam "
+        "(NVIDIA's BertAdam: no bias correction, max_grad_norm for each tensor by itself) or stable_adamw (adamw with "
+        "smaller updates of tensors whose gradients jump; max_grad_norm=0 is meant)");
     visit("lr", self.lr, "peak learning rate", 0.0, 10.0);
     visit("beta1", self.beta1, "decay of the first moment", 0.0, 0.999999);
     visit("beta2", self.beta2, "decay of the second moment", 0.0, 0.99999999);

@@ -71,6 +71,7 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Na
 constexpr double kTorchClipEps = 1e-6;  // the constant in torch's clip_grad_norm_
 
 UpdateRule rule_of(const OptimizerConfig& config) {
+  if (config.type == OptimizerType::kStableAdamW) return UpdateRule::kStableAdamw;
   return config.type == OptimizerType::kLamb ? UpdateRule::kLamb : UpdateRule::kAdamw;
 }
 

@@ -1,4 +1,4 @@
-// The common part of Lamb, AdamW, Adam and BertAdam: state by parameter name, fp32 masters, clipping, the decision to
+// The common part of Lamb, AdamW, Adam, BertAdam and StableAdamW: state by parameter name, fp32 masters, clipping, the decision to
 // skip, saving.
 #pragma once
 

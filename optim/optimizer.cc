@@ -65,6 +65,7 @@ std::unique_ptr<BertOptimizer> make_grouped_optimizer(const OptimizerConfig& con
   if (config.type == OptimizerType::kLamb) return std::make_unique<Lamb>(groups, config);
   if (config.type == OptimizerType::kAdam) return std::make_unique<Adam>(groups, config);
   if (config.type == OptimizerType::kBertAdam) return std::make_unique<BertAdam>(groups, config);
+  if (config.type == OptimizerType::kStableAdamW) return std::make_unique<StableAdamW>(groups, config);
   return std::make_unique<AdamW>(groups, config);
 }
 

@@ -1,4 +1,4 @@
-// Lamb, AdamW, Adam and BertAdam as torch::optim optimizers, with parameter groups by name.
+// Lamb, AdamW, Adam, BertAdam and StableAdamW as torch::optim optimizers, with parameter groups by name.
 #pragma once
 
 #include <torch/optim/optimizer.h>

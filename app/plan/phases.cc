@@ -174,8 +174,9 @@ StepWork work_of(const PretrainConfig& config, int64_t gpus) {
   const double sent_share =
       config.distributed.compression == GradientCompression::kNone ? 1 : 0.5;  // 2 bytes instead of 4
   const bool sharded = config.distributed.shard_optimizer_state;
-  const double optimizer_bytes =
-      parameters * ((config.optimizer.type == OptimizerType::kLamb ? kLambBytes : kAdamBytes) + copy);
+  const OptimizerType type = config.optimizer.type;
+  const bool two_visits = type == OptimizerType::kLamb || type == OptimizerType::kStableAdamW;
+  const double optimizer_bytes = parameters * ((two_visits ? kLambBytes : kAdamBytes) + copy);
   return {.accumulation_steps = (micro_batches + gpus - 1) / gpus,
           .gradient_bytes = sent_share * 4 * parameters,
           .bucket_bytes = sent_share * kBucketBytes,

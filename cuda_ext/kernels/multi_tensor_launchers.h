@@ -62,7 +62,7 @@ struct OptimTable {
   float* rates = nullptr;                  // [tensors]
 };
 
-/// One step of the whole optimizer: three launches for LAMB, two for AdamW. A gradient that is inf or NaN, or
+/// One step of the whole optimizer: three launches for LAMB and StableAdamW, two for AdamW. A gradient that is inf or NaN, or
 /// found_inf, leaves every bit but grad_norm and skipped.
 void optimizer_step(const OptimTable& table, const StepPointers& pointers, Stream stream);
 

@@ -1,10 +1,11 @@
-// A step of LAMB or AdamW over all parameters of all groups, gradient norm, clipping, step counter and low-precision
+// A step of LAMB, StableAdamW or AdamW over all parameters of all groups, gradient norm, clipping, step counter and low-precision
 // copies included.
 //
 //   norm_kernel          the norm of all gradients; its last block decides whether to skip, counts the step and works
 //                        out every group's numbers (rate, clipping, corrections), so that the host knows none of them
 //   lamb_moments_kernel  m and v, and the squares of p and of the update u, by chunk; the last block of a tensor turns
-//                        their sums into lr |p| / |u|
+//                        their sums into lr |p| / |u|. Of StableAdamW: the squares of g / max(sqrt(v), eps), and
+//                        lr / max(1, RMS)
 //   lamb_apply_kernel    p, its moving average and its copy; u once more from m and v: as many bytes as to write u
 //                        and read it, and no memory for it
 //   adamw_kernel         AdamW has no norms of tensors: moments, p, its moving average and its copy at once
@@ -98,6 +99,7 @@ __device__ __forceinline__ void store_copy(const OptimEntry& entry, int64_t elem
 /// at their chunk's place, so the order is not in the result.)
 __device__ __forceinline__ unsigned last_first() { return gridDim.x - 1 - blockIdx.x; }
 
+template <UpdateRule kRule>
 __global__ void __launch_bounds__(kOptimThreads, kBlocks) lamb_moments_kernel(OptimTable table, const float* skipped) {
   BERT_SHARED(double, scratch, 4 * kOptimWarps);
   BERT_SHARED(int, flag, 1);
@@ -118,10 +120,17 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) lamb_moments_kernel(Op
     float param_squares = 0.0F, update_squares = 0.0F;  // of four elements; fp64 from there on
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      update_moments(g[i] * s.multiplier + gradient_decay * p[i], s, m[i], v[i]);
-      const float update = s.inv_correction1 * adam_direction(m[i], v[i], s) + update_decay * p[i];
-      param_squares += p[i] * p[i];
-      update_squares += update * update;
+      const float gradient = g[i] * s.multiplier + gradient_decay * p[i];
+      update_moments(gradient, s, m[i], v[i]);
+      if constexpr (kRule == UpdateRule::kStableAdamw) {
+        const float root = sqrtf(v[i] * s.inv_correction2);
+        const float ratio = gradient * fast_reciprocal(root > s.eps ? root : s.eps);
+        update_squares += ratio * ratio;
+      } else {
+        const float update = s.inv_correction1 * adam_direction(m[i], v[i], s) + update_decay * p[i];
+        param_squares += p[i] * p[i];
+        update_squares += update * update;
+      }
     }
     store_floats(entry.exp_avg + element, m);
     store_floats(entry.exp_avg_sq + element, v);
@@ -135,7 +144,11 @@ __global__ void __launch_bounds__(kOptimThreads, kBlocks) lamb_moments_kernel(Op
   }
   if (!comes_last(table.norms.tickets + chunk.tensor, entry.chunks, flag)) return;  // the whole block
   sum_chunks(table.update_sums + 2 * entry.first_chunk, entry.chunks, sums, scratch + 2 * kOptimWarps);
-  if (threadIdx.x == 0) {
+  if (threadIdx.x != 0) return;
+  if constexpr (kRule == UpdateRule::kStableAdamw) {
+    const ChunkEntry last = table.grads.chunk[entry.first_chunk + entry.chunks - 1];
+    table.rates[chunk.tensor] = stable_rate(s.lr, sums[1], last.begin + last.size);
+  } else {
     table.rates[chunk.tensor] = lamb_rate(s.lr, table.options[entry.group], sums[0], sums[1]);
   }
 }
@@ -201,12 +214,14 @@ void optimizer_step(const OptimTable& table, const StepPointers& pointers, Strea
               stream);
   const Grid grid{.x = static_cast<unsigned>(table.grads.chunks)};
   const float* skipped = pointers.skipped;
-  if (table.rule == UpdateRule::kLamb) {
-    launch(lamb_moments_kernel, grid, kOptimThreads, 0, stream, table, skipped);
-    launch(lamb_apply_kernel, grid, kOptimThreads, 0, stream, table, skipped);
-  } else {
+  if (table.rule == UpdateRule::kAdamw) {
     launch(adamw_kernel, grid, kOptimThreads, 0, stream, table, skipped);
+    return;
   }
+  const auto moments = table.rule == UpdateRule::kLamb ? lamb_moments_kernel<UpdateRule::kLamb>
+                                                       : lamb_moments_kernel<UpdateRule::kStableAdamw>;
+  launch(moments, grid, kOptimThreads, 0, stream, table, skipped);
+  launch(lamb_apply_kernel, grid, kOptimThreads, 0, stream, table, skipped);
 }
 
 }  // namespace BERT_KERNEL_BUILD

@@ -127,7 +127,7 @@ class CpuStep : public OptimizerStep::Backend {
     squares_.resize(entries_.size());
     multipliers_.resize(entries_.size());
     pending_ = std::vector<std::atomic<int64_t>>(entries_.size());
-    if (rule == UpdateRule::kLamb) schedule_lamb();
+    if (rule != UpdateRule::kAdamw) schedule_lamb();
   }
 
   void run(const std::vector<OptimizerTensors>& groups, const std::vector<UpdateOptions>& options,
@@ -149,15 +149,15 @@ class CpuStep : public OptimizerStep::Backend {
       const auto g = static_cast<size_t>(entries_[i].group);
       multipliers_[i] = tensor_multiplier(options[g], scalars_[g].multiplier, squares_[i]);
     }
-    if (rule_ == UpdateRule::kLamb) {
-      lamb(options);
-    } else {
+    if (rule_ == UpdateRule::kAdamw) {
       for_each_task(chunks_.size(), [&](size_t c) { kernels_.adamw(pointers(chunks_[c]), scalars_of(chunks_[c])); });
+    } else {
+      lamb(options);
     }
   }
 
  private:
-  /// One visit of a chunk by Lamb: the first visit computes the moments and the norms of its tensor, the second one
+  /// One visit of a chunk by LAMB, or by StableAdamW: the first visit computes the moments and the norms of its tensor, the second one
   /// updates.
   struct Visit {
     size_t chunk;
@@ -203,6 +203,7 @@ class CpuStep : public OptimizerStep::Backend {
   }
 
   void lamb(const std::vector<UpdateOptions>& options) {
+    const auto moments = rule_ == UpdateRule::kLamb ? kernels_.lamb_moments : kernels_.stable_moments;
     for (size_t i = 0; i < entries_.size(); ++i) pending_[i].store(entries_[i].chunks, std::memory_order_relaxed);
     for_each_task(visits_.size(), [&](size_t v) {
       const size_t c = visits_[v].chunk;
@@ -214,7 +215,7 @@ class CpuStep : public OptimizerStep::Backend {
         kernels_.lamb_apply(pointers(chunk), scalars_of(chunk), rates_[tensor]);
         return;
       }
-      norms_[c] = kernels_.lamb_moments(pointers(chunk), scalars_of(chunk));
+      norms_[c] = moments(pointers(chunk), scalars_of(chunk));
       if (pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
       rates_[tensor] = rate_of(entries_[tensor], options);
       pending.store(kRateKnown, std::memory_order_release);
@@ -227,6 +228,10 @@ class CpuStep : public OptimizerStep::Backend {
     for (int64_t c = entry.first_chunk; c < entry.first_chunk + entry.chunks; ++c) {
       sum.param += norms_[static_cast<size_t>(c)].param;
       sum.update += norms_[static_cast<size_t>(c)].update;
+    }
+    if (rule_ == UpdateRule::kStableAdamw) {
+      const ChunkEntry& last = chunks_[static_cast<size_t>(entry.first_chunk + entry.chunks - 1)];
+      return stable_rate(scalars_[group].lr, sum.update, last.begin + last.size);
     }
     return lamb_rate(scalars_[group].lr, options[group], sum.param, sum.update);
   }

@@ -110,6 +110,10 @@ class AtenStep : public OptimizerStep::Backend {
       const at::Tensor usable = param_norm.ne(0).logical_and(step_norm.ne(0));
       rate = n.lr * at::where(usable, param_norm / step_norm, at::ones_like(param_norm));
     }
+    if (rule_ == UpdateRule::kStableAdamw) {
+      const at::Tensor squares = grad.square() / corrected.clamp_min(o.eps * o.eps);
+      rate = n.lr / squares.mean(at::kDouble).clamp_min(1.0).sqrt();
+    }
     write(param, param - step * rate, n.skip);
     if (tensors.copies[i].defined()) write(tensors.copies[i], param.to(tensors.copies[i].scalar_type()), n.skip);
     if (const at::Tensor& ema = tensors.ema[i]; ema.defined()) {

@@ -52,7 +52,7 @@ inline int64_t append_chunks(int64_t tensor, int64_t numel, int64_t chunk_elemen
   return count;
 }
 
-enum class UpdateRule : int8_t { kLamb, kAdamw };
+enum class UpdateRule : int8_t { kLamb, kAdamw, kStableAdamw };
 
 /// The options of one parameter group: see OptimizerConfig in optim/config.h.
 struct UpdateOptions {
@@ -128,6 +128,12 @@ BERT_HOST_DEVICE float lamb_rate(double lr, const UpdateOptions& options, double
   if (!options.trust_ratio || param_squares == 0.0 || update_squares == 0.0) return static_cast<float>(lr);
   const double ratio = sqrt(param_squares) / sqrt(update_squares);
   return static_cast<float>(lr * ratio);
+}
+
+/// StableAdamW's rate of a tensor: lr / max(1, RMS). ratios: the sum of g^2 / max(v, eps^2) over its elements.
+BERT_HOST_DEVICE float stable_rate(double lr, double ratios, int64_t elements) {
+  const double mean = ratios / static_cast<double>(elements);
+  return static_cast<float>(mean > 1.0 ? lr / sqrt(mean) : lr);
 }
 
 }  // namespace bert

@@ -20,7 +20,8 @@ struct OptimChunk {
   long long n;
 };
 
-/// Sums of squares of parameter and update over a chunk.
+/// Sums of squares over a chunk: of the parameter and the update (LAMB), or of g / max(sqrt(v), eps) in `update`
+/// (StableAdamW).
 struct LambNorms {
   double param, update;
 };
@@ -30,8 +31,9 @@ struct OptimKernels {
   // In place, rounded to the type. Returns false if an element was inf or NaN.
   bool (*scale)(void* x, ElementType type, long long n, float factor);
   LambNorms (*lamb_moments)(const OptimChunk& chunk, const OptimScalars& scalars);
+  LambNorms (*stable_moments)(const OptimChunk& chunk, const OptimScalars& scalars);
   void (*lamb_apply)(const OptimChunk& chunk, const OptimScalars& scalars,
-                     float rate);  // rate: lr times the trust ratio
+                     float rate);  // rate: lr times the trust ratio; of StableAdamW too: lr / max(1, RMS)
   void (*adamw)(const OptimChunk& chunk, const OptimScalars& scalars);
 };
 

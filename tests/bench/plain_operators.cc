@@ -167,6 +167,10 @@ void step(UpdateRule rule, const std::vector<ops::OptimizerTensors>& groups, con
         Tensor ratio = (param_norm / update_norm);
         rate = rate * at::where(usable, ratio, at::ones_like(param_norm));
       }
+      if (rule == UpdateRule::kStableAdamw) {
+        const Tensor ratios = grad.square().div_(corrected.clamp_min(o.eps * o.eps));
+        rate = rate / ratios.mean(at::kDouble).clamp_min_(1.0).sqrt_();
+      }
       param.sub_(update.mul_(rate));
       if (const Tensor& ema = groups[g].ema[i]; ema.defined()) {
         ema.lerp_(param, steps.reciprocal().clamp_min_(1.0 - o.ema_decay).to(ema.scalar_type()));

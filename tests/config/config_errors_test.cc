@@ -417,7 +417,7 @@ std::vector<Broken> broken_configs() {
        in("\"optimizer\": {\"type\": \"sgd\", \"use_nvlamb\": true}, \"schedule\": {\"type\": \"Linear\", \"degree\": "
           "2}"),
        {},
-       {at + "2:23: /optimizer/type: want one of lamb, adamw, adam, bert_adam, got \"sgd\"",
+       {at + "2:23: /optimizer/type: want one of lamb, adamw, adam, bert_adam, stable_adamw, got \"sgd\"",
         at + "2:72: /schedule/type: want one of poly, poly_rebased, linear, cosine, constant, tensorflow, wsd, got "
              "\"Linear\"; did you mean \"linear\"?"}},
       // ---- extends ----

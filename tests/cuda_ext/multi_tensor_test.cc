@@ -69,7 +69,7 @@ constexpr UpdateOptions kAdamw{.lr = 1.0,
                                .trust_ratio = false};
 
 const UpdateOptions& options_of(UpdateRule rule) { return rule == UpdateRule::kLamb ? kLamb : kAdamw; }
-constexpr UpdateRule kRules[] = {UpdateRule::kLamb, UpdateRule::kAdamw};
+constexpr UpdateRule kRules[] = {UpdateRule::kLamb, UpdateRule::kAdamw, UpdateRule::kStableAdamw};
 
 void run(UpdateRule rule, const OptimizerTensors& tensors, const UpdateOptions& options) {
   ops::OptimizerStep(rule).run({tensors}, {options}, scalars());
@@ -154,7 +154,7 @@ TEST_CASE("The vector loops equal ATen in fp64", "[unit][optim]") {
     for (const bool decoupled : {true, false}) {
       for (const bool trust_ratio : {true, false}) {
         for (const double max_grad_norm : {0.0, 1.0, 100.0}) {
-          if (rule == UpdateRule::kAdamw && trust_ratio) continue;
+          if (rule != UpdateRule::kLamb && trust_ratio) continue;
           UpdateOptions options = options_of(rule);
           options.decoupled = decoupled;
           options.trust_ratio = trust_ratio;

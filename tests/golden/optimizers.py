@@ -1,9 +1,9 @@
-"""Writes optimizers.json: LAMB, AdamW, Adam and BertAdam in float64. Needs CPython >= 3.8 only (written with 3.11.2).
+"""Writes optimizers.json: LAMB, AdamW, Adam, BertAdam and StableAdamW in float64. Needs CPython >= 3.8 only (written with 3.11.2).
 
 Written from the formulas, element by element, without code of the program under test. Sources: LAMB of
 github.com/NVIDIA/DeepLearningExamples at 729963dd, PyTorch/LanguageModeling/BERT/lamb_amp_opt/csrc/multi_tensor_lamb.cu (after You et al. 2020);
 BertAdam of optimization.py in that directory (after google-research/bert): no bias correction, each tensor's gradient clipped on its own; Adam
-(Kingma and Ba 2015); AdamW (Loshchilov and Hutter 2019).
+(Kingma and Ba 2015); AdamW (Loshchilov and Hutter 2019); StableAdamW (Wortsman et al. 2023, algorithm 2, with their corrected betas).
 AdamWeightDecayOptimizer of github.com/google-research/bert at eedf5716, optimization.py: tf.clip_by_global_norm, no bias correction, and a
 rate that is read before the step is counted: tf.train.polynomial_decay(power 1) over all steps, below the warm-up lr step / warm-up.
 Gradients are multiples of 1/1024, so that they are the same numbers in every floating-point type.
@@ -31,6 +31,7 @@ def run(rule, start, gradients, *, lr=6e-3, beta1=0.9, beta2=0.999, eps=1e-6, we
     params = [list(p) for p in start]
     first = [[0.0] * len(p) for p in start]
     second = [[0.0] * len(p) for p in start]
+    hats = {id(v): [0.0] * len(v) for v in second}
     result = {"grad_norm": [], "params": {}}
     for step, grads in enumerate(gradients, 1):
         total = norm([x for g in grads for x in g])
@@ -61,6 +62,13 @@ def run(rule, start, gradients, *, lr=6e-3, beta1=0.9, beta2=0.999, eps=1e-6, we
                 p_norm, u_norm = norm(p), norm(update)
                 if p_norm > 0 and u_norm > 0:
                     ratio = p_norm / u_norm
+            if rule == "stable_adamw":
+                beta2_hat = beta2 * (1.0 - beta2 ** (step - 1)) / (1.0 - beta2**step)
+                for i, x in enumerate(raw):
+                    g = x * factor
+                    hats[id(v)][i] = beta2_hat * hats[id(v)][i] + (1.0 - beta2_hat) * g * g
+                squares = [(x * factor) ** 2 / max(u, eps**2) for x, u in zip(raw, hats[id(v)])]
+                ratio = 1.0 / max(1.0, math.sqrt(math.fsum(squares) / len(squares)))
             for i, u in enumerate(update):
                 p[i] -= lr * ratio * u
         if step in CHECKPOINTS:
@@ -110,6 +118,8 @@ def main():
         "adam no clipping": {"lr": 1e-3, "eps": 1e-8, "max_grad_norm": 0.0},
         "bert_adam": {"lr": 1e-3},
         "bert_adam no clipping": {"lr": 1e-3, "max_grad_norm": 0.0},
+        "stable_adamw": {"lr": 1e-3, "eps": 1e-8, "max_grad_norm": 0.0},
+        "stable_adamw clipping": {"lr": 1e-3, "beta2": 0.99, "max_grad_norm": 0.5},
     }
     golden = {
         "tensors": [{"name": name, "shape": shape} for name, shape, _ in TENSORS],

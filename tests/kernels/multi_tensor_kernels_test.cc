@@ -212,7 +212,7 @@ void twin_step(UpdateRule rule, const UpdateOptions& o, double lr, double multip
   const double correction1 = o.bias_correction ? 1.0 - std::pow(o.beta1, static_cast<double>(step)) : 1.0;
   const double correction2 = o.bias_correction ? 1.0 - std::pow(o.beta2, static_cast<double>(step)) : 1.0;
   std::vector<double> update(t.param.size());
-  double param_squares = 0.0, update_squares = 0.0;
+  double param_squares = 0.0, update_squares = 0.0, ratios = 0.0;
   for (size_t i = 0; i < t.param.size(); ++i) {
     double g = t.grad[i] * multiplier;
     if (!o.decoupled) g += o.weight_decay * t.param[i];
@@ -223,11 +223,13 @@ void twin_step(UpdateRule rule, const UpdateOptions& o, double lr, double multip
     if (o.decoupled) update[i] += o.weight_decay * t.param[i];
     param_squares += t.param[i] * t.param[i];
     update_squares += update[i] * update[i];
+    ratios += g * g / std::max(v, o.eps * o.eps);
   }
   double rate = lr * o.lr_scale;
   if (rule == UpdateRule::kLamb && o.trust_ratio && param_squares != 0.0 && update_squares != 0.0) {
     rate *= std::sqrt(param_squares / update_squares);
   }
+  if (rule == UpdateRule::kStableAdamw) rate /= std::max(1.0, std::sqrt(ratios / static_cast<double>(t.param.size())));
   const double share = std::max(1.0 / static_cast<double>(step), 1.0 - o.ema_decay);
   for (size_t i = 0; i < t.param.size(); ++i) {
     t.param[i] -= rate * update[i];
@@ -414,9 +416,9 @@ void check_step(UpdateRule rule, const std::vector<size_t>& sizes, const std::ve
   }
 }
 
-TEMPLATE_TEST_CASE("LAMB and AdamW kernels equal their scalar twin", "[unit][cuda_emulator]", float, c10::Half,
-                   c10::BFloat16) {
-  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
+TEMPLATE_TEST_CASE("LAMB, AdamW and StableAdamW kernels equal their scalar twin", "[unit][cuda_emulator]", float,
+                   c10::Half, c10::BFloat16) {
+  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw, UpdateRule::kStableAdamw}) {
     for (const bool shifted : {false, true}) {
       check_step<TestType>(rule, kSizes, {options_of(0.01), options_of(0.0)}, shifted);
     }
@@ -440,12 +442,13 @@ TEST_CASE("The optimizer's kernels follow each group's options", "[unit][cuda_em
   check_step<float>(UpdateRule::kLamb, kSizes, options, false, /*own_lr=*/true);
   options[4].beta3 = 0.1;
   check_step<float>(UpdateRule::kAdamw, kSizes, options, false, /*own_lr=*/true);
+  check_step<float>(UpdateRule::kStableAdamw, kSizes, options, false, /*own_lr=*/true);
 }
 
 TEST_CASE("More tensors and groups than a block has threads", "[unit][cuda_emulator]") {
   std::vector<UpdateOptions> options;
   for (int i = 0; i < 260; ++i) options.push_back(options_of(0.001 * i));
-  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
+  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw, UpdateRule::kStableAdamw}) {
     check_step<c10::BFloat16>(rule, std::vector<size_t>(300, 9), options, true);
   }
 }
@@ -504,7 +507,7 @@ TEST_CASE("LAMB and the norm add each chunk once, in fp64", "[unit][cuda_emulato
 }
 
 TEST_CASE("A skipped step leaves every bit", "[unit][cuda_emulator]") {
-  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
+  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw, UpdateRule::kStableAdamw}) {
     for (const float bad : {kNan, kInf, 0.0F}) {
       Optimizer<c10::Half> optimizer(rule, kSizes, {options_of(0.01)}, false);
       if (bad != 0.0F) optimizer.grads.data(7)[16383] = bad;
@@ -524,7 +527,7 @@ TEST_CASE("A skipped step leaves every bit", "[unit][cuda_emulator]") {
 }
 
 TEST_CASE("A NaN in a parameter goes through", "[unit][cuda_emulator]") {
-  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
+  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw, UpdateRule::kStableAdamw}) {
     Optimizer<c10::BFloat16> optimizer(rule, kSizes, {options_of(0.01)}, false);
     optimizer.params.data(10)[40002] = kNan;
     optimizer.run();
@@ -534,7 +537,7 @@ TEST_CASE("A NaN in a parameter goes through", "[unit][cuda_emulator]") {
   }
 }
 
-TEST_CASE("LAMB takes three launches, AdamW two, the lists one", "[unit][cuda_emulator]") {
+TEST_CASE("LAMB and StableAdamW take three launches, AdamW two, the lists one", "[unit][cuda_emulator]") {
   const auto launches_of = [](const auto& body) {
     const int64_t before = emulator::launches();
     body();
@@ -542,7 +545,9 @@ TEST_CASE("LAMB takes three launches, AdamW two, the lists one", "[unit][cuda_em
   };
   const Optimizer<c10::Half> lamb(UpdateRule::kLamb, kSizes, {options_of(0.01), options_of(0.0)}, false);
   const Optimizer<c10::Half> adamw(UpdateRule::kAdamw, kSizes, {options_of(0.01), options_of(0.0)}, false);
+  const Optimizer<c10::Half> stable(UpdateRule::kStableAdamw, kSizes, {options_of(0.01), options_of(0.0)}, false);
   CHECK(launches_of([&] { lamb.run(); }) == 3);
+  CHECK(launches_of([&] { stable.run(); }) == 3);
   CHECK(launches_of([&] { adamw.run(); }) == 2);
   const DeviceBuffer<double> norm(1);
   const DeviceBuffer<float> found_inf(1);

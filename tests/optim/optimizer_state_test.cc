@@ -15,7 +15,7 @@ namespace {
 
 using namespace testing;
 
-constexpr const char* kOptimizers[] = {"lamb", "adamw", "adam", "bert_adam"};
+constexpr const char* kOptimizers[] = {"lamb", "adamw", "adam", "bert_adam", "stable_adamw"};
 
 std::vector<NamedParameter> large_parameters(at::ScalarType dtype) {
   return {{"a.weight", at::randn({100, 33}).to(dtype).requires_grad_()},

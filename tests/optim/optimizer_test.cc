@@ -1,4 +1,4 @@
-// Lamb, AdamW, Adam and BertAdam compared with float64 goldens; their properties.
+// Lamb, AdamW, Adam, BertAdam and StableAdamW compared with float64 goldens; their properties.
 #include "optim/optimizer.h"
 
 #include <ATen/ATen.h>
@@ -30,6 +30,7 @@ OptimizerConfig config_of(const json& run) {
   config.type = value_named<OptimizerType>(name.substr(0, name.find(' '))).value();
   const json& options = run["options"];
   config.lr = options.value("lr", config.lr);
+  config.beta2 = options.value("beta2", config.beta2);
   config.eps = options.value("eps", config.eps);
   config.max_grad_norm = options.value("max_grad_norm", config.max_grad_norm);
   config.bias_correction = options.value("bias_correction", true);
@@ -64,7 +65,7 @@ constexpr double kGoldenTolerance = 1e-6;
 
 }  // namespace
 
-TEST_CASE("Lamb, AdamW, Adam and BertAdam equal the float64 goldens over 100 steps", "[optim][golden]") {
+TEST_CASE("Lamb, AdamW, Adam, BertAdam and StableAdamW equal the float64 goldens over 100 steps", "[optim][golden]") {
   const json g = optimizers_golden();
   for (const json& run : g["runs"]) {
     INFO(run["name"]);
@@ -98,6 +99,7 @@ TEST_CASE("The optimizer goldens notice a changed constant", "[optim][golden]") 
   CHECK(fails(run_of("adam"), [](OptimizerConfig& c) { c.type = OptimizerType::kAdamW; }));
   CHECK(fails(run_of("adam"), [](OptimizerConfig& c) { c.no_decay.clear(); }));
   CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) { c.type = OptimizerType::kAdamW; }));
+  CHECK(fails(run_of("stable_adamw"), [](OptimizerConfig& c) { c.type = OptimizerType::kAdamW; }));
   CHECK(fails(run_of("bert_adam"), [](OptimizerConfig& c) {  // clips by the norm of all gradients
     c.type = OptimizerType::kAdamW;
     c.bias_correction = false;
@@ -306,7 +308,7 @@ TEST_CASE("A weight used twice gets the gradient of both uses, and one update", 
 }
 
 TEST_CASE("A gradient that is not finite changes no bit", "[unit][optim]") {
-  for (const char* type : {"lamb", "adamw", "adam", "bert_adam"}) {
+  for (const char* type : {"lamb", "adamw", "adam", "bert_adam", "stable_adamw"}) {
     for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
       std::vector<NamedParameter> parameters = small_parameters();
       const auto optimizer = make_optimizer({.type = value_named<OptimizerType>(type).value()}, parameters);

@@ -156,7 +156,7 @@ TEST_CASE("A plan gives the largest share of a sharded state the memory that its
 
 TEST_CASE("Sharded optimizer state gives the bits of whole state", "[optim][distributed]") {
   std::vector<Setting> settings;
-  for (const char* type : {"lamb", "adamw", "adam", "bert_adam"})
+  for (const char* type : {"lamb", "adamw", "adam", "bert_adam", "stable_adamw"})
     settings.push_back({.config = {.type = value_named<OptimizerType>(type).value()}});
   settings.push_back({.config = {.type = OptimizerType::kLamb, .max_grad_norm = 1e6}});  // no clipping
   settings.push_back(

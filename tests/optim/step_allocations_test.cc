@@ -59,7 +59,7 @@ TEST_CASE("Allocations and synchronisations are counted", "[unit][optim]") {
 }
 
 TEST_CASE("From the third on, an optimizer step allocates no tensor and does not synchronise", "[unit][optim]") {
-  for (const char* type : {"lamb", "adamw", "adam", "bert_adam"}) {
+  for (const char* type : {"lamb", "adamw", "adam", "bert_adam", "stable_adamw"}) {
     for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
       for (const bool unscale_first : {false, true}) {
         INFO(type << " " << dtype << (unscale_first ? ", unscaled first" : ""));

@@ -159,7 +159,7 @@ void check_steps(
 
 TEST_CASE("CUDA's optimizers equal the CPU's, for groups, copies and any alignment", "[cuda][null_device]") {
   const WaitAtEnd wait;
-  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
+  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw, UpdateRule::kStableAdamw}) {
     for (const bool shifted : {false, true}) {
       for (const at::ScalarType copies : {at::kFloat, at::kHalf, at::kBFloat16}) {
         check_steps(rule, {.shifted = shifted, .copies = copies}, number(0.02, at::kFloat), number(0.25, at::kFloat));
@@ -173,7 +173,7 @@ TEST_CASE("CUDA's optimizers equal the CPU's, for groups, copies and any alignme
 TEST_CASE("CUDA's optimizers follow tensors that move, and options that change", "[cuda][null_device]") {
   const WaitAtEnd wait;
   Groups kept;  // the earlier tensors live on, so that the new ones have other addresses
-  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
+  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw, UpdateRule::kStableAdamw}) {
     check_steps(rule, {.copies = at::kBFloat16}, number(0.02, at::kFloat), number(0.25, at::kFloat),
                 [&](Groups& groups, std::vector<UpdateOptions>& options) {
                   kept.insert(kept.end(), groups.begin(), groups.end());
@@ -186,7 +186,7 @@ TEST_CASE("CUDA's optimizers follow tensors that move, and options that change",
 
 TEST_CASE("CUDA's optimizers skip a step with found_inf", "[cuda][null_device]") {
   const WaitAtEnd wait;
-  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw}) {
+  for (const UpdateRule rule : {UpdateRule::kLamb, UpdateRule::kAdamw, UpdateRule::kStableAdamw}) {
     const Groups groups = random_groups({.copies = at::kHalf}), before = random_groups({.copies = at::kHalf});
     const StepTensors step = scalars(number(0.02, at::kFloat), number(0.25, at::kFloat), /*found_inf=*/1.0, kSecond);
     ops::cuda_multi_tensor().step(rule, groups)->run(groups, options_of(rule), step);

@@ -90,7 +90,7 @@ TEST_CASE("A run on CUDA has the losses of one on the CPU, with every optimizer 
     config.evaluate_every = 2;
     config.report.emplace_back("layers");
   });
-  for (const char* type : {"lamb", "adam", "bert_adam"}) {
+  for (const char* type : {"lamb", "adam", "bert_adam", "stable_adamw"}) {
     check(type, [&](PretrainConfig& config) {
       config.optimizer.type = value_named<OptimizerType>(type).value();
       config.optimizer.use_nvlamb = type == std::string("lamb");

@@ -53,7 +53,7 @@ TEST_CASE("A step of pre-training costs the host nothing, in every precision", "
 
 TEST_CASE("A step of pre-training costs the host nothing, with every optimizer and option", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
-  for (const char* type : {"lamb", "adamw", "adam", "bert_adam"}) {
+  for (const char* type : {"lamb", "adamw", "adam", "bert_adam", "stable_adamw"}) {
     for (const double norm : {0.0, 1e-3}) {  // no clipping, and clipping at every step
       INFO(type << ", max_grad_norm " << norm);
       PretrainConfig config = tiny_step(norm > 0 ? "bf16-weights" : "fp16");
