@@ -67,8 +67,12 @@ inline std::span<const char* const> names_of(StoredMasks /*type*/) {
   return kNames;
 }
 
+/// The task of one class for a text.
+inline constexpr const char* kClassesTask = "text-classification";
 /// The task of independent labels.
 inline constexpr const char* kMultiLabelTask = "multi-label-classification";
+/// The task of numbers, one or several for a text.
+inline constexpr const char* kRegressionTask = "text-regression";
 
 /// The thresholds above which labels of a multi-label task are predicted.
 enum class ThresholdSearch : uint8_t {
@@ -78,6 +82,24 @@ enum class ThresholdSearch : uint8_t {
 };
 inline std::span<const char* const> names_of(ThresholdSearch /*type*/) {
   static constexpr std::array<const char*, 3> kNames = {"none", "one", "per_label"};
+  return kNames;
+}
+
+/// The scheme of the labels of words, by its name in seqeval. IOB2 is also called BIO, IOBES also BIOES.
+enum class LabelScheme : uint8_t { kAny, kIob1, kIob2, kIobes, kBilou };
+inline std::span<const char* const> names_of(LabelScheme /*type*/) {
+  static constexpr std::array<const char*, 5> kNames = {"any", "IOB1", "IOB2", "IOBES", "BILOU"};
+  return kNames;
+}
+
+/// The two entities of a text whose relation is the class. Source: Soares et al. 2019, "Matching the Blanks".
+enum class EntityMarkers : uint8_t {
+  kNone,
+  kCls,          // tokens [E1] [/E1] [E2] [/E2] around them; the class is read from the pooler, as ever
+  kStartMarkers  // the class is read from the last hidden states of [E1] and [E2], one behind the other
+};
+inline std::span<const char* const> names_of(EntityMarkers /*type*/) {
+  static constexpr std::array<const char*, 3> kNames = {"none", "cls", "start_markers"};
   return kNames;
 }
 
@@ -136,7 +158,14 @@ struct TaskDataConfig {
   std::string text_column = "text";
   std::string text_pair_column;
   std::string label_column = "label";
+  std::vector<std::string> columns;
   std::vector<std::string> labels;
+  std::string negative_label;
+  EntityMarkers entity_markers = EntityMarkers::kNone;
+  std::string spans_column = "spans";
+  LabelScheme label_scheme = LabelScheme::kAny;
+  std::string language = "en";
+  std::string train_language;
   std::vector<std::string> label_columns;
   std::string label_separator = ",";
   double label_threshold = 0.5;
@@ -159,10 +188,30 @@ struct TaskDataConfig {
     visit("text_column", self.text_column, "own tables: column of the text");
     visit("text_pair_column", self.text_pair_column, "own tables: column of a second text; empty = none");
     visit("label_column", self.label_column, "own tables: column of the label, or of the number");
-    visit("labels", self.labels,
-          "own tables and ner: labels in their order; empty = those of the training file, sorted");
+    visit("columns", self.columns,
+          "own CSV and TSV: names of the columns of files whose first row is no header; one with the name text_column "
+          "is");
+    visit(
+        "labels", self.labels,
+        "own tables and ner: labels in their order; empty = those of the training file, sorted; text-regression: names "
+        "of several numbers");
+    visit("negative_label", self.negative_label,
+          "text-classification: the label that means no relation; precision, recall and f1_micro are of all others");
+    visit("entity_markers", self.entity_markers,
+          "text-classification: the relation of two entities, around which the text has the tokens [E1] [/E1] and [E2] "
+          "[/E2], or spans_column says where; cls: read from the pooler; start_markers: from the states of [E1] and "
+          "[E2]");
+    visit("spans_column", self.spans_column,
+          "entity_markers in JSON lines: field with the two spans, as [[start, end], [start, end]] in characters");
+    visit(
+        "label_scheme", self.label_scheme,
+        "ner: entities count as in seqeval's strict mode of the scheme, or, with any, as in its default mode; spans in "
+        "JSON lines become labels of the scheme, of IOB2 with any");
+    visit("language", self.language, "xnli: the language of the development and test rows");
+    visit("train_language", self.train_language, "xnli: the language of the training file; empty = language");
     visit("label_columns", self.label_columns,
-          "multi-label: columns of 0 and 1, one for each label, in place of label_column; their names are the labels");
+          "multi-label: columns of 0 and 1, one for each label, in place of label_column; their names are the labels; "
+          "text-regression: columns of numbers");
     visit("label_separator", self.label_separator,
           "multi-label: text between the labels in label_column; JSON lines may have lists in its place");
     visit("label_threshold", self.label_threshold,

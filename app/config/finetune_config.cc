@@ -1,6 +1,7 @@
 #include "app/config/finetune_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -112,6 +113,25 @@ void check_embedding(const FinetuneConfig& config, ConfigReport& report) {
                compares ? "required by the loss mse" : "want a set with the loss mse, which learns from the teacher");
 }
 
+/// Checks that the settings of labels belong to the task.
+void check_labels(const FinetuneConfig& config, ConfigReport& report) {
+  const TaskDataConfig &data = config.data.task, unused;
+  const auto expect = [&](const char* field, bool changed, const std::set<std::string>& tasks) {
+    if (!changed || tasks.contains(config.task)) return;
+    report.add(std::string("/data/") + field,
+               fmt::format("want task {} with it, and task is {}", fmt::join(tasks, " or "), config.task), {"/task"});
+  };
+  expect("label_columns", !data.label_columns.empty(), {kMultiLabelTask, kRegressionTask});
+  expect("negative_label", !data.negative_label.empty(), {kClassesTask});
+  expect("entity_markers", data.entity_markers != unused.entity_markers, {kClassesTask});
+  expect("label_scheme", data.label_scheme != unused.label_scheme, {"ner"});
+  expect("language", data.language != unused.language, {"xnli"});
+  expect("train_language", data.train_language != unused.train_language, {"xnli"});
+  if (data.entity_markers != EntityMarkers::kNone && !data.text_pair_column.empty())
+    report.add("/data/entity_markers", "want none with data.text_pair_column: both entities are in one text",
+               {"/data/text_pair_column"});
+}
+
 void check(const FinetuneConfig& config, ConfigReport& report) {
   check_run(config, report);
   check_embedding(config, report);
@@ -120,9 +140,7 @@ void check(const FinetuneConfig& config, ConfigReport& report) {
     report.add("/rerank/text_columns", "want none with binary_cross_entropy, whose columns data names");
   if (config.rerank.loss != RerankLoss::kMarginMse && !config.rerank.label_column.empty())
     report.add("/rerank/label_column", "want none without margin_mse, which alone reads it");
-  if (!config.data.task.label_columns.empty() && config.task != kMultiLabelTask)
-    report.add("/data/label_columns", fmt::format("want task {} with it, and task is {}", kMultiLabelTask, config.task),
-               {"/task"});
+  check_labels(config, report);
   if (config.data.task.label_separator.empty()) report.add("/data/label_separator", "want a text, which is not empty");
   if (config.reports("samples")) report.add("/report", "want no samples, which pre-training alone has");
   check_distillation(config, report);

@@ -103,8 +103,9 @@ struct FinetuneConfig : RunConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     RunConfig::visit_fields(self, visit);
     visit("task", self.task, "the task, which gives the head, the files and the metrics",
-          OneOf{"squad-v1", "squad-v2", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ner",
-                "swag", "text-classification", "multi-label-classification", "text-regression", "rerank", "embedding"});
+          OneOf{"squad-v1", "squad-v2", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "xnli",
+                "ner", "swag", "text-classification", "multi-label-classification", "text-regression", "rerank",
+                "embedding"});
     visit("max_steps", self.max_steps,
           "number of applied optimizer steps; the length of the schedule; 0 = that of num_train_epochs", 0, kMostSteps);
     visit("num_train_epochs", self.num_train_epochs, "times that the training examples are used, if max_steps is 0",

@@ -75,7 +75,8 @@ Keys finetune_keys(const std::string& task) {
   if (task.starts_with("squad"))
     add({"data/doc_stride", "data/max_query_length", "data/max_answer_length", "data/n_best_size"});
   if (task == "squad-v2") add({"data/search_null_threshold"});
-  if (task == "ner") add({"data/labels"});
+  if (task == "ner") add({"data/labels", "data/label_scheme"});
+  if (task == "xnli") add({"data/language", "data/train_language"});
   if (task.starts_with("text-") || task == kMultiLabelTask || task == "rerank")
     add({"data/text_column", "data/text_pair_column", "data/label_column"});
   if (task == "text-classification" || task == kMultiLabelTask) add({"data/labels"});
@@ -141,6 +142,10 @@ FinetuneConfig finetune_recipe(const std::string& task) {
   }
   if (task == "embedding") config.data.directory = "pairs";
   if (task == "ner") config.optimizer.lr = kRateOfWords;
+  if (task == "xnli") {
+    config.data.task.language = "de";
+    config.data.task.train_language = "en";
+  }
   if (task == "swag") config.micro_batch_size = config.global_batch_size = kBatchOfChoices;
   return config;
 }

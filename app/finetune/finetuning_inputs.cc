@@ -12,6 +12,7 @@
 #include "app/distributed/rank_zero.h"
 #include "app/finetune/distillation.h"
 #include "app/finetune/embedding_scoring.h"
+#include "app/finetune/entity_marker_rows.h"
 #include "app/system/errors.h"
 #include "app/train/micro_batch.h"
 #include "app/train/rank_agreement.h"
@@ -90,7 +91,10 @@ std::vector<FoundFile> find_files(const FinetuneConfig& config, const TaskDefini
   for (const TaskFile& file : task.files) {
     if (file.split != split) continue;
     names.insert(names.end(), file.names.begin(), file.names.end());
-    const std::string path = !own.empty() ? own : data.directory.empty() ? "" : find_task_file(file, data.directory);
+    const std::string& language = data.task.train_language.empty() ? data.task.language : data.task.train_language;
+    const std::string path = !own.empty()             ? own
+                             : data.directory.empty() ? ""
+                                                      : find_task_file(file, data.directory, language);
     if (!path.empty()) found.push_back({file, path});
     if (!own.empty()) break;  // it stands for all files of the split
   }
@@ -202,16 +206,18 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
                  .choices = choices_of(examples, 0),
                  .class_weights = {},
                  .scores = inputs.task.scores,
-                 .multi_label = inputs.task.multi_label};
+                 .multi_label = inputs.task.multi_label,
+                 .start_markers = features->start_markers};
   if (config.rerank.reads_passages()) {
     inputs.head.passages = std::ssize(examples.texts.front().choices);
     inputs.head.rerank_loss = config.rerank.loss;
   }
   if (config.class_weights == ClassWeights::kBalanced) {
-    if (inputs.task.labels.empty())
+    if (inputs.task.labels.empty() || inputs.task.kind == TaskKind::kRegression)
       throw ConfigError("class_weights: is balanced, and task " + inputs.task.name + " has no classes; set it to none");
     inputs.head.class_weights = balanced_class_weights(*features);
   }
+  if (!examples.remark.empty()) note(examples.remark);
   if (examples.skipped_rows > 0)
     note(fmt::format("{}: {} rows without all columns are left out", found.path, examples.skipped_rows));
   if (features->cut > 0) {
@@ -251,7 +257,7 @@ void fit_settings(const FinetuneConfig& config, TaskDefinition& task) {
   task.metrics.insert(task.metrics.begin(), metric);
 }
 
-std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split) {
+std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split, const RunNote& note) {
   std::vector<TaskSet> sets;
   for (const FoundFile& found : find_files(inputs.config, inputs.task, split)) {
     TaskSet& set = sets.emplace_back();
@@ -263,6 +269,7 @@ std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split) {
       set.features.num_outputs = vector_size(inputs.head.sentence, inputs.config.model.hidden_size);
     } else {
       set.examples = read_task(inputs.task, found.file, found.path, inputs.config.data.task);
+      if (!set.examples.remark.empty()) note(set.examples.remark);
       choices_of(set.examples, inputs.head.choices);
       set.features = make_features(set.examples, *inputs.tokenizer, inputs.config.data.task, /*for_training=*/false);
     }
@@ -317,8 +324,14 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunP
   const RunNote note = print_and_keep(config, get_rank(place.group), inputs.notes);
   inputs.config = config;
   inputs.task = task_definition(config.task);
+  apply_settings(inputs.task, config.data.task);
   inputs.newest = find_newest(config, place.group, note);
   inputs.start = read_start(config, inputs.newest, note);
+  if (config.data.task.entity_markers != EntityMarkers::kNone) {
+    const int64_t added = add_entity_markers(inputs.start, config.seed);
+    if (added > 0) note(fmt::format("{} entity markers are new tokens, with new rows of the word embeddings", added));
+    inputs.config.model.vocab_size = inputs.start.model.config.vocab_size;  // with the rows that the run adds
+  }
   take_model(inputs.config, inputs.start.model, inputs.start.name);
   if (inputs.task.kind == TaskKind::kEmbedding && !inputs.config.given.contains("/data/max_seq_length"))
     inputs.config.data.task.max_seq_length = most_tokens(inputs.start.model);
@@ -331,8 +344,8 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunP
   } else {
     read_training(inputs, note);
   }
-  inputs.dev = read_sets(inputs, TaskSplit::kDev);
-  inputs.test = read_sets(inputs, TaskSplit::kTest);
+  inputs.dev = read_sets(inputs, TaskSplit::kDev, note);
+  inputs.test = read_sets(inputs, TaskSplit::kTest, note);
   if (embeds) inputs.task.metrics = embedding_metrics(inputs.dev.front().examples.has_labels);
   fit_settings(inputs.config, inputs.task);
   if (!inputs.config.distillation.teacher.empty() && !embeds) {

@@ -159,7 +159,7 @@ FinetuningRun::FinetuningRun(FinetuningInputs inputs, const RunPlace& place)
     : group_(place.group),
       inputs_(std::move(inputs)),
       step_(inputs_.config, inputs_.head, place.device, group_),
-      log_(inputs_.config, {.config_sha256 = config_sha256(inputs_.config), .pooler = has_pooler(inputs_.task.kind)},
+      log_(inputs_.config, {.config_sha256 = config_sha256(inputs_.config), .pooler = inputs_.head.has_pooler()},
            step_),
       loader_(make_loader(inputs_, place)) {
   for (const std::string& sentence : inputs_.notes) log_.note(sentence);
@@ -309,9 +309,10 @@ std::unique_ptr<BorrowedWeights> FinetuningRun::borrow_best(int64_t applied) {
 
 /// Compares the main metric with the best one so far, and adds the best to the figures.
 void FinetuningRun::keep_score(EvaluationReport& report, int64_t applied) {
-  const bool by_loss = inputs_.task.main_metric() == kLossFigure;
-  const double value = by_loss ? report.figures.at(kLossFigure).get<double>() : report.summary.at(report.main_figure);
-  improved_ = !best_.value || (by_loss ? value < *best_.value : value > *best_.value);
+  const std::string& metric = inputs_.task.main_metric();
+  const double value =
+      metric == kLossFigure ? report.figures.at(kLossFigure).get<double>() : report.summary.at(report.main_figure);
+  improved_ = !best_.value || (smaller_is_better(metric) ? value < *best_.value : value > *best_.value);
   ++best_.evaluations_since;
   if (improved_) best_ = {.value = value, .step = applied, .evaluations_since = 0};
   report.summary[best_name(inputs_.task)] = *best_.value;
@@ -388,10 +389,11 @@ void FinetuningRun::describe(Checkpoint& checkpoint) {
   const FinetuneConfig& config = inputs_.config;
   ModelDescription& model = checkpoint.state.model;
   model.config = config.model;
-  model.objective = has_pooler(inputs_.task.kind) ? Objective::kNsp : Objective::kMlm;
+  model.objective = inputs_.head.has_pooler() ? Objective::kNsp : Objective::kMlm;
   model.task = config.task;
   model.labels = inputs_.task.labels;
   model.multi_label = inputs_.task.multi_label;
+  model.start_markers = inputs_.head.start_markers;
   model.tokenizer = config.data.tokenizer;
   if (inputs_.task.kind == TaskKind::kEmbedding) {
     model.sentence = inputs_.head.sentence;

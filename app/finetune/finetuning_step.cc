@@ -42,7 +42,7 @@ void freeze(torch::nn::Module& module, const FinetuneConfig& config) {
 TaskModel make_model(const FinetuneConfig& config, const TaskHead& head, c10::Device device) {
   use_deterministic_algorithms(device);
   const NoInitWeights no_init;
-  TaskModel model(config.model, head.kind, head.num_outputs, head.sentence);
+  TaskModel model(config.model, head.kind, head.num_outputs, head.sentence, head.start_markers);
   torch::nn::Module& module = *model.module();
   init_weights(module, config.model, static_cast<uint64_t>(config.seed));
   model.set_dropout_seed(config.seed);
@@ -80,7 +80,7 @@ torch::Tensor FinetuningStep::forward(const PackedBatch& batch) { return tapped_
 
 torch::Tensor FinetuningStep::loss(const torch::Tensor& logits, const PackedBatch& batch) const {
   if (head_.scores) return at::binary_cross_entropy_with_logits(logits.squeeze(-1), batch.labels);
-  if (head_.kind == TaskKind::kRegression) return at::mse_loss(logits.squeeze(-1), batch.labels);
+  if (head_.kind == TaskKind::kRegression) return at::mse_loss(logits.view_as(batch.labels), batch.labels);
   if (head_.kind == TaskKind::kQuestionAnswering)
     return -at::log_softmax(answer_logits(logits, batch), -1).gather(2, batch.labels.unsqueeze(2)).mean();
   const auto weights = class_weights_.defined() ? c10::optional<torch::Tensor>(class_weights_) : c10::nullopt;

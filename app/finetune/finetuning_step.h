@@ -30,6 +30,10 @@ struct TaskHead {
 
   /// Sequences of a training example.
   [[nodiscard]] int64_t unit() const { return choices * passages; }
+  bool start_markers = false;        // TaskFeatures::start_markers
+
+  /// True if the head reads the pooler's output.
+  [[nodiscard]] bool has_pooler() const { return bert::has_pooler(kind) && !start_markers; }
 };
 
 class FinetuningStep : public OptimizerStep {
@@ -42,8 +46,8 @@ class FinetuningStep : public OptimizerStep {
   /// Logits in fp32, as TaskModel::forward(). Computes under the autocast of the run. Gradient mode is that of the caller.
   torch::Tensor forward(const PackedBatch& batch);
   /// The mean loss of a batch with labels, an fp32 scalar: cross entropy of classes, of choices, and of first and last
-  /// tokens (the mean of both); mean squared error of values; binary cross entropy of scores
-  /// and of independent labels (the mean over sequences and labels).
+  /// tokens (the mean of both); mean squared error of numbers; binary cross entropy of scores
+  /// and of independent labels. Errors of several numbers or labels are means over these and the sequences.
   [[nodiscard]] torch::Tensor loss(const torch::Tensor& logits, const PackedBatch& batch) const;
   /// The number of items of which loss() is the mean, an fp64 scalar on the device.
   [[nodiscard]] torch::Tensor labels_of(const PackedBatch& batch) const;

@@ -16,6 +16,7 @@
 #include "app/tasks/label_set_scoring.h"
 #include "app/tasks/task_scoring.h"
 #include "data/io/error.h"
+#include "data/tasks/entity_markers.h"
 #include "data/tasks/task_definition.h"
 
 namespace bert {
@@ -46,6 +47,9 @@ Pretrained complete(Pretrained result) {
   model.masked_token_head = std::any_of(
       names.begin(), names.end(), [](const std::string& weight) { return weight.starts_with("cls.predictions."); });
   if (!model.task_data) model.task_data = published_task_data(model);
+  const at::Tensor* classifier = result.weights.find("classifier.weight");
+  model.start_markers = kind_of_task(model.task) == TaskKind::kClassification && classifier != nullptr &&
+                        classifier->size(1) == 2 * model.config.hidden_size;
   if (!model.tokenizer_model.empty()) {
     model.tokenizer = TokenizerConfig();
     result.tokenizer = std::make_shared<SentencePieceTokenizer>(model.tokenizer_model, result.name);
@@ -162,6 +166,10 @@ TaskDataConfig text_settings(const ModelDescription& model) {
   if (!given) settings.max_seq_length = most;
   settings.max_seq_length = std::min(settings.max_seq_length, most);
   settings.cut_at_begin = model.cut_at_begin;
+  const bool classes = kind_of_task(model.task) == TaskKind::kClassification;
+  const bool marked = classes && std::ranges::find(model.vocabulary, kEntityMarkers[0]) != model.vocabulary.end();
+  if (!given && marked) settings.entity_markers = EntityMarkers::kCls;
+  if (model.start_markers) settings.entity_markers = EntityMarkers::kStartMarkers;
   return settings;
 }
 

@@ -15,9 +15,11 @@ namespace bert {
 namespace {
 
 using AnyTaskModel = std::variant<BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering,
-                                  BertForMultipleChoice, BertForSentenceEmbedding>;
+                                  BertForMultipleChoice, BertForSentenceEmbedding, BertForEntityMarkers>;
 
-AnyTaskModel model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence) {
+AnyTaskModel model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence,
+                      bool start_markers) {
+  if (start_markers) return BertForEntityMarkers(config, num_outputs);
   switch (kind) {
     case TaskKind::kTokenClassification:
       return BertForTokenClassification(config, num_outputs);
@@ -64,8 +66,9 @@ struct Forward {
 
 }  // namespace
 
-TaskModel::TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence)
-    : model_(model_of(config, kind, num_outputs, sentence)) {}
+TaskModel::TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence,
+                     bool start_markers)
+    : model_(model_of(config, kind, num_outputs, sentence, start_markers)) {}
 
 torch::Tensor TaskModel::forward(const PackedBatch& batch, int64_t choices) {
   return std::visit(Forward{batch, choices}, model_);
@@ -96,7 +99,7 @@ TaskModel load_task_model(const Pretrained& pretrained, LoadMode mode) {
   const torch::Tensor* classifier = pretrained.weights.find("classifier.weight");
   const int64_t outputs = classifier != nullptr ? classifier->size(0) : 1;
   const NoInitWeights no_init;
-  TaskModel model(pretrained.model.config, *kind, outputs);
+  TaskModel model(pretrained.model.config, *kind, outputs, {}, pretrained.model.start_markers);
   with_data_errors(pretrained.name + ": the weights are not those of a model of task " + pretrained.model.task,
                    [&] { load_state_dict(*model.module(), pretrained.weights, /*strict=*/true, mode); });
   expect_whole(pretrained.weights);
@@ -111,14 +114,17 @@ TaskInference::TaskInference(const Pretrained& pretrained, const PredictorOption
 
 TaskInference::TaskInference(const Pretrained& pretrained, TaskModel model, const PredictorOptions& options)
     : kind_(task_definition(pretrained.model.task).kind),
+      start_markers_(pretrained.model.start_markers),
       encoder_(model.encoder(), options.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype),
       head_weight_(model.head()->weight.detach().clone()),
       head_bias_(model.head()->bias.detach().clone()) {}
 
 torch::Tensor TaskInference::forward(const PackedBatch& batch, int64_t choices) const {
   const BertModelOutput output = encoder_.forward(batch);
-  const torch::Tensor logits =
-      at::linear(has_pooler(kind_) ? output.pooler_output : output.last_hidden_state, head_weight_, head_bias_);
+  const torch::Tensor states = start_markers_      ? marker_states(output.last_hidden_state, batch)
+                               : has_pooler(kind_) ? output.pooler_output
+                                                   : output.last_hidden_state;
+  const torch::Tensor logits = at::linear(states, head_weight_, head_bias_);
   return kind_ == TaskKind::kMultipleChoice ? logits.view({-1, choices}) : logits;
 }
 

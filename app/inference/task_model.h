@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "app/inference/embedding_model.h"
+#include "app/inference/marker_model.h"
 #include "app/inference/predictor.h"
 #include "app/inference/pretrained.h"
 #include "data/tasks/task_definition.h"
@@ -23,7 +24,9 @@ class TaskModel {
  public:
   /// `num_outputs`: TaskDefinition::num_outputs(). The weights are those of new modules (NoInitWeights applies).
   /// Of embeddings, `num_outputs` are the classes of BertForSentenceEmbedding, and `sentence` is behind the encoder.
-  TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence = {});
+  /// `start_markers`: BertForEntityMarkers in place of a classifier of the pooler's output.
+  TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence = {},
+            bool start_markers = false);
 
   /// The logits of a packed batch:
   ///   classification [B, labels], regression [B, 1], token classification [T, labels], question answering [T, 2] (start
@@ -40,7 +43,7 @@ class TaskModel {
 
  private:
   std::variant<BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering,
-               BertForMultipleChoice, BertForSentenceEmbedding>
+               BertForMultipleChoice, BertForSentenceEmbedding, BertForEntityMarkers>
       model_;
 };
 
@@ -63,11 +66,12 @@ class TaskInference {
   TaskInference(const Pretrained& pretrained, TaskModel model, const PredictorOptions& options);
 
   TaskKind kind_;
+  bool start_markers_;
   BertInference encoder_;
-  torch::Tensor head_weight_, head_bias_;  // [outputs, H], [outputs]
+  torch::Tensor head_weight_, head_bias_;  // [outputs, H or 2 * H], [outputs]
 };
 
-/// True if the head reads the pooler's output.
+/// True if the head reads the pooler's output, but for BertForEntityMarkers.
 bool has_pooler(TaskKind kind);
 
 }  // namespace bert

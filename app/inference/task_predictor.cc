@@ -79,6 +79,7 @@ TaskFeatures joined(const TaskDefinition& task, std::span<const EncodedInput> in
   TaskFeatures all;
   all.kind = task.kind;
   all.num_outputs = task.num_outputs();
+  all.start_markers = !inputs.empty() && inputs.front().features.start_markers;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TaskFeatures& one = inputs[i].features;
     for (const TaskSequence& sequence : one.sequences)

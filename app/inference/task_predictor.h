@@ -83,6 +83,8 @@ class TaskPredictor {
 
   [[nodiscard]] TaskKind kind() const { return task_.kind; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
+  /// True if texts need markers around two entities (marked_text(), data/tasks/entity_markers.h).
+  [[nodiscard]] bool marks_entities() const { return config_.entity_markers != EntityMarkers::kNone; }
   /// The labels of the model's outputs; empty for answers, and for a number alone.
   [[nodiscard]] const std::vector<std::string>& labels() const { return task_.labels; }
   /// The input for visit_answers(), which then tokenizes nothing. Throws TextError with index 0 for an input without an

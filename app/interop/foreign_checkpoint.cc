@@ -297,7 +297,8 @@ int64_t take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>
     check_dtype(checkpoint.path, *tensor);
     if (rows == 0) rows = tensor->shape.empty() ? 0 : tensor->shape.front();
     std::vector<int64_t> shape = {rows};
-    if (tensor->name.ends_with("weight")) shape.push_back(checkpoint.model.config.hidden_size);
+    const int64_t inputs = (checkpoint.model.start_markers ? 2 : 1) * checkpoint.model.config.hidden_size;
+    if (tensor->name.ends_with("weight")) shape.push_back(inputs);
     if (tensor->shape != shape || rows == 0) {
       throw DataError(fmt::format("{}: tensor {}: has shape {}; expected {} by hidden_size", checkpoint.path,
                                   tensor->name, shape_text(tensor->shape), shape_text(shape)));
@@ -331,7 +332,10 @@ void take_task(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& f
   if (model.task.empty()) return model.labels.clear();
   const TaskKind kind = task_definition(model.task).kind;
   const bool answers = kind == TaskKind::kQuestionAnswering;
-  const bool pooler = !answers && kind != TaskKind::kTokenClassification;
+  const TensorSource* classifier = find_tensor(found, std::string(kClassifier) + ".weight");
+  model.start_markers = kind == TaskKind::kClassification && classifier != nullptr && classifier->shape.size() == 2 &&
+                        classifier->shape[1] == 2 * model.config.hidden_size;
+  const bool pooler = !answers && kind != TaskKind::kTokenClassification && !model.start_markers;
   ImportReport& report = checkpoint.report;
   const auto unfit = [&](const std::string& name) {
     const BertPart part = part_of(name);

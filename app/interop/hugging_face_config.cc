@@ -114,6 +114,8 @@ void read_task(const json& config, ModelDescription& result) {
     result.task = problem == "regression" ? "text-regression"
                   : result.multi_label    ? kMultiLabelTask
                                           : "text-classification";
+  } else if (name == kMarkerArchitecture) {
+    result.task = "text-classification";
   } else if (name == architecture_of(TaskKind::kTokenClassification)) {
     result.task = "ner";
   } else if (name == architecture_of(TaskKind::kQuestionAnswering)) {

@@ -160,6 +160,7 @@ const char* architecture_of(TaskKind kind) {
 }
 
 const char* architecture_of(const ModelDescription& model) {
+  if (model.start_markers) return kMarkerArchitecture;
   if (!model.task.empty()) return architecture_of(task_definition(model.task).kind);
   if (!model.masked_token_head) return "BertModel";
   return has_pairs(model.objective) ? "BertForPreTraining" : "BertForMaskedLM";

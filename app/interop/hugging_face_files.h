@@ -17,6 +17,9 @@ inline constexpr std::pair<const char*, const char*> kSpecialTokens[] = {{"pad_t
                                                                          {"sep_token", "[SEP]"},
                                                                          {"mask_token", "[MASK]"}};
 
+/// In place of a class of transformers, of a model with ModelDescription::start_markers. AutoModel opens its encoder.
+inline constexpr const char* kMarkerArchitecture = "BertForEntityMarkers";
+
 /// The class of transformers whose head a kind of task has.
 const char* architecture_of(TaskKind kind);
 /// The class of transformers whose state dict the weights of a model are.

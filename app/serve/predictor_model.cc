@@ -263,6 +263,7 @@ class FinetunedModel final : public TokenizingModel {
       case InputForm::kQuestionAndContext:
         return {"top_k", "max_answer_len", "handle_impossible_answer", "truncate"};
       case InputForm::kTextOrPair:
+      case InputForm::kMarkedText:
         return {"top_k", "function_to_apply", "truncate"};
       case InputForm::kText:
         break;
@@ -282,6 +283,7 @@ class FinetunedModel final : public TokenizingModel {
   [[nodiscard]] InputForm form() const override {
     if (reranks_) return InputForm::kPair;
     if (predictor_->kind() == TaskKind::kQuestionAnswering) return InputForm::kQuestionAndContext;
+    if (predictor_->marks_entities()) return InputForm::kMarkedText;
     return predictor_->kind() == TaskKind::kTokenClassification ? InputForm::kText : InputForm::kTextOrPair;
   }
 
@@ -326,7 +328,9 @@ class FinetunedModel final : public TokenizingModel {
 
  private:
   [[nodiscard]] const Tokenizer& tokenizer() const override { return predictor_->tokenizer(); }
-  [[nodiscard]] bool classifies() const { return form() == InputForm::kTextOrPair || form() == InputForm::kPair; }
+  [[nodiscard]] bool classifies() const {
+    return form() != InputForm::kText && form() != InputForm::kQuestionAndContext;
+  }
 
   const std::shared_ptr<const TaskPredictor> predictor_;
   const bool reranks_;

@@ -63,6 +63,7 @@ std::string openapi_of(const Model& model, std::span<const std::unique_ptr<Serve
   const bool pair = model.form() == InputForm::kPair;
   if (model.form() != InputForm::kQuestionAndContext && !pair) inputs.push_back({{"type", "string"}});
   if (model.form() == InputForm::kTextOrPair || pair) add("TextPair");
+  if (model.form() == InputForm::kMarkedText) add("TextWithSpans");
   if (model.form() == InputForm::kQuestionAndContext) add("QuestionAndContext");
   schemas["Input"]["oneOf"] = inputs;
   const std::vector<std::string> known = model.parameters();

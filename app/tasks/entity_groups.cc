@@ -1,6 +1,7 @@
 #include "app/tasks/entity_groups.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 
@@ -50,9 +51,32 @@ size_t end_of_word(std::span<const TaggedToken> tokens, size_t begin) {
   return end;
 }
 
-/// "PER" of "B-PER" and "I-PER"; other labels have no such part.
-std::string_view tag_of(std::string_view label) {
-  return label.starts_with("B-") || label.starts_with("I-") ? label.substr(2) : label;
+/// The letters that labels begin with before a dash.
+struct Letters {
+  std::string_view begin = "B", inside = "I", last = {};
+
+  [[nodiscard]] static bool has(std::string_view letters, std::string_view label) {
+    return label.size() > 1 && label[1] == '-' && letters.find(label[0]) != std::string_view::npos;
+  }
+  /// "PER" of "B-PER" and "I-PER"; other labels have no such part.
+  [[nodiscard]] std::string_view tag_of(std::string_view label) const {
+    return has(begin, label) || has(inside, label) ? label.substr(2) : label;
+  }
+};
+
+Letters letters_of(const std::vector<std::string>& labels) {
+  constexpr std::array<Letters, 2> kWithEnds = {Letters{.begin = "BS", .inside = "IE", .last = "ES"},
+                                                Letters{.begin = "BU", .inside = "IL", .last = "LU"}};
+  const auto any = [&](std::string_view letters) {
+    return std::ranges::any_of(labels, [&](const std::string& label) { return Letters::has(letters, label); });
+  };
+  for (const Letters& each : kWithEnds) {
+    const bool fits = std::ranges::all_of(labels, [&](const std::string& label) {
+      return label == "O" || Letters::has(each.begin, label) || Letters::has(each.inside, label);
+    });
+    if (fits && any(each.last)) return each;
+  }
+  return {};
 }
 
 /// A token, or a word of several, with its label.
@@ -62,16 +86,18 @@ struct Part {
   bool begins_word = true;  // a space stands before it
 };
 
-/// Joins neighbours with one tag, up to the next label that begins with B-.
-std::vector<Entity> grouped(std::span<const Part> parts) {
+/// Joins neighbours with one tag, up to a label that begins or ends an entity.
+std::vector<Entity> grouped(std::span<const Part> parts, const Letters& letters) {
   std::vector<Entity> groups;
   for (size_t begin = 0; begin < parts.size();) {
     Entity group = parts[begin].entity;
-    const std::string_view tag = tag_of(parts[begin].entity.label);
+    const std::string_view tag = letters.tag_of(parts[begin].entity.label);
     size_t end = begin + 1;
     for (; end < parts.size(); ++end) {
       const Entity& next = parts[end].entity;
-      if (next.label.starts_with("B-") || tag_of(next.label) != tag) break;
+      if (Letters::has(letters.last, parts[end - 1].entity.label) || Letters::has(letters.begin, next.label) ||
+          letters.tag_of(next.label) != tag)
+        break;
       group.score += next.score;
       group.end = next.end;
       parts[end].begins_word ? append_part(group.word, parts[end].text)
@@ -108,7 +134,7 @@ std::vector<Entity> group_entities(std::span<const TaggedToken> tokens, const st
   if (aggregation == Aggregation::kNone) {
     for (Part& part : parts) entities.push_back(std::move(part.entity));
   } else {
-    entities = grouped(parts);
+    entities = grouped(parts, letters_of(labels));
   }
   std::erase_if(entities, [&](const Entity& entity) {
     return std::find(ignored.begin(), ignored.end(), entity.label) != ignored.end();

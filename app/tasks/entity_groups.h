@@ -28,7 +28,7 @@ struct TaggedToken {
   std::vector<double> scores;  // for each label
 };
 
-/// Tokens with one meaning. `label` is without B- and I-, but with kNone.
+/// Tokens with one meaning. `label` is without the letter of its scheme, such as B- and I-, but with kNone.
 struct Entity {
   std::string label;
   double score = 0;  // of kSimple and the strategies of words the mean over the parts
@@ -38,7 +38,8 @@ struct Entity {
 };
 
 /// The entities of one text, without those of `ignored` labels. Source: transformers' token_classification.py
-/// (TokenClassificationPipeline.aggregate, postprocess).
+/// (TokenClassificationPipeline.aggregate, postprocess), which knows B- and I- alone. If all labels but O have the letters
+/// of IOBES or BILOU, E- and L- end an entity, S- and U- are one.
 std::vector<Entity> group_entities(std::span<const TaggedToken> tokens, const std::vector<std::string>& labels,
                                    Aggregation aggregation, const std::vector<std::string>& ignored);
 

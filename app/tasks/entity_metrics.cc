@@ -4,6 +4,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "data/tasks/label_schemes.h"
 #include "data/text/unicode.h"
 
 namespace bert {
@@ -38,6 +39,33 @@ bool starts_at(const Tag& before, const Tag& tag) {
   return !is_any_of(tag.kind, U"O.") && before.type != tag.type;
 }
 
+/// A tag of BILOU with the letters of IOBES.
+Tag in_iobes(Tag tag, LabelScheme scheme) {
+  if (scheme == LabelScheme::kBilou) tag.kind = tag.kind == 'L' ? 'E' : tag.kind == 'U' ? 'S' : tag.kind;
+  return tag;
+}
+
+// The patterns of seqeval/scheme.py: start_patterns, inside_patterns and end_patterns.
+
+bool strictly_starts(const Tag& before, const Tag& tag, LabelScheme scheme) {
+  if (scheme != LabelScheme::kIob1) return is_any_of(tag.kind, U"BS");
+  const bool same = before.type == tag.type;
+  if (tag.kind == 'B') return is_any_of(before.kind, U"BI") && same;
+  return tag.kind == 'I' && (is_any_of(before.kind, U"OB") || !same);
+}
+
+bool strictly_continues(const Tag& before, const Tag& tag, LabelScheme scheme) {
+  const bool ends = scheme == LabelScheme::kIobes || scheme == LabelScheme::kBilou;
+  return is_any_of(before.kind, U"BI") && is_any_of(tag.kind, ends ? U"IE" : U"I") && before.type == tag.type;
+}
+
+bool strictly_ends(const Tag& before, const Tag& tag, LabelScheme scheme) {
+  if (scheme == LabelScheme::kIobes || scheme == LabelScheme::kBilou) return is_any_of(before.kind, U"ES");
+  if (tag.kind == 'I') return before.type != tag.type;
+  const bool other = scheme == LabelScheme::kIob1 && before.kind == 'B' && tag.kind == 'B' && before.type != tag.type;
+  return is_any_of(tag.kind, U"BO") && !other;
+}
+
 double ratio(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
 }  // namespace
@@ -58,11 +86,36 @@ std::vector<EntitySpan> entities_of(const std::vector<std::string>& tags) {
   return entities;
 }
 
+std::vector<EntitySpan> strict_entities_of(const std::vector<std::string>& tags, LabelScheme scheme) {
+  std::vector<Tag> parsed;
+  for (const std::string& tag : tags) {
+    check_label(scheme, tag);
+    parsed.push_back(in_iobes(parse_tag(tag), scheme));
+  }
+  parsed.emplace_back();
+  std::vector<EntitySpan> entities;
+  Tag before;
+  for (size_t i = 0; i < parsed.size();) {
+    const size_t first = i++;
+    if (strictly_starts(before, parsed[first], scheme)) {
+      while (strictly_continues(parsed[i - 1], parsed[i], scheme)) ++i;
+      if (strictly_ends(parsed[i - 1], parsed[i], scheme))
+        entities.push_back({parsed[first].type, static_cast<int64_t>(first), static_cast<int64_t>(i) - 1});
+    }
+    before = parsed[i - 1];
+  }
+  std::sort(entities.begin(), entities.end());
+  return entities;
+}
+
 EntityScores entity_scores(const std::vector<std::vector<std::string>>& labels,
-                           const std::vector<std::vector<std::string>>& predictions) {
+                           const std::vector<std::vector<std::string>>& predictions, LabelScheme scheme) {
+  const auto find = [&](const std::vector<std::string>& tags) {
+    return scheme == LabelScheme::kAny ? entities_of(tags) : strict_entities_of(tags, scheme);
+  };
   double of_labels = 0, of_predictions = 0, both = 0, words = 0, same_words = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
-    const std::vector<EntitySpan> wanted = entities_of(labels[i]), got = entities_of(predictions[i]);
+    const std::vector<EntitySpan> wanted = find(labels[i]), got = find(predictions[i]);
     std::vector<EntitySpan> common;
     std::set_intersection(wanted.begin(), wanted.end(), got.begin(), got.end(), std::back_inserter(common));
     of_labels += static_cast<double>(wanted.size());

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "data/config.h"
+
 namespace bert {
 
 /// A run of words of one kind: words first to last.
@@ -21,15 +23,21 @@ struct EntitySpan {
 /// IOBES. Source: seqeval.metrics.sequence_labeling.get_entities (not strict).
 std::vector<EntitySpan> entities_of(const std::vector<std::string>& tags);
 
+/// The entities of one sentence in a scheme, in order, without those that the scheme does not allow. Throws DataError for
+/// a tag of another scheme. Source: seqeval.scheme.Entities, of its strict mode.
+std::vector<EntitySpan> strict_entities_of(const std::vector<std::string>& tags, LabelScheme scheme);
+
 /// Counts over sentences.
 struct EntityScores {
   double precision = 0, recall = 0, f1 = 0;  // of entities, all types together
   double accuracy = 0;                       // of words
 };
 
-/// Compares the tags of sentences. Both lists have the same shape. A ratio with denominator 0 is 0. Source:
-/// seqeval.metrics (precision_score, recall_score, f1_score with average="micro", accuracy_score).
+/// Compares the tags of sentences, by entities_of() for kAny, else by strict_entities_of(). Both lists have the same shape.
+/// A ratio with denominator 0 is 0. Source: seqeval.metrics (precision_score, recall_score, f1_score with
+/// average="micro", accuracy_score), and its mode "strict".
 EntityScores entity_scores(const std::vector<std::vector<std::string>>& labels,
-                           const std::vector<std::vector<std::string>>& predictions);
+                           const std::vector<std::vector<std::string>>& predictions,
+                           LabelScheme scheme = LabelScheme::kAny);
 
 }  // namespace bert

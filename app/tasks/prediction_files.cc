@@ -1,12 +1,11 @@
 #include "app/tasks/prediction_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <charconv>
-#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "app/tasks/label_set_scoring.h"
@@ -17,6 +16,8 @@
 
 namespace bert {
 namespace {
+
+constexpr const char* kPredictionColumn = "prediction";
 
 /// `value` as JSON. Google's files have ASCII alone.
 std::string as_json(const nlohmann::json& value) { return value.dump(-1, ' ', /*ensure_ascii=*/true); }
@@ -31,7 +32,10 @@ std::string by_question(const SquadDataset& data, const std::function<std::strin
 
 /// The label or number that stands for example `index`.
 std::string prediction_text(const TaskExamples& examples, const TaskPredictions& predictions, size_t index) {
-  if (examples.task.kind == TaskKind::kRegression) return fmt::format("{}", predictions.values[index]);
+  if (examples.task.kind == TaskKind::kRegression) {
+    const auto columns = static_cast<size_t>(examples.task.num_outputs());
+    return fmt::format("{}", fmt::join(std::span(predictions.values).subspan(index * columns, columns), "\t"));
+  }
   const auto label = static_cast<size_t>(predictions.classes[index]);
   return examples.task.kind == TaskKind::kMultipleChoice ? std::to_string(label) : examples.task.labels[label];
 }
@@ -47,19 +51,18 @@ std::unordered_map<std::string, int32_t> class_numbers(const TaskExamples& examp
   return numbers;
 }
 
-double number_of(const TableReader& table, size_t column) {
-  const std::string& text = table.cell(column);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    table.fail(column, fmt::format("want a number, got \"{}\"", text));
-  return value;
+/// The names of the columns of a prediction.
+std::vector<std::string> prediction_columns(const TaskDefinition& task) {
+  if (task.kind != TaskKind::kRegression || task.num_outputs() == 1) return {kPredictionColumn};
+  std::vector<std::string> names;
+  for (const std::string& label : task.labels) names.push_back(fmt::format("{}:{}", kPredictionColumn, label));
+  return names;
 }
 
 }  // namespace
 
 std::string submission_table(const TaskExamples& examples, const TaskPredictions& predictions) {
-  std::string text = "index\tprediction\n";
+  std::string text = fmt::format("index\t{}\n", fmt::join(prediction_columns(examples.task), "\t"));
   for (size_t i = 0; i < examples.texts.size(); ++i)
     text += fmt::format("{}\t{}\n", examples.texts[i].id, prediction_text(examples, predictions, i));
   return text;
@@ -104,13 +107,14 @@ std::string null_odds_json(const SquadDataset& data, const std::vector<QuestionA
 }
 
 TaskPredictions read_submission_table(const TaskExamples& examples, const PredictionFiles& files) {
-  enum : size_t { kIndex, kPrediction, kFirstScore };
+  enum : size_t { kIndex, kPrediction, kFirstScore };  // of several numbers the others follow the first prediction
   const std::string& path = files.predictions;
   const bool sets = examples.task.multi_label;
-  std::vector<TableColumn> columns = {{"index"}, {"prediction"}};
+  std::vector<TableColumn> columns = {{"index"}};
+  for (const std::string& name : prediction_columns(examples.task)) columns.push_back({name});
   for (size_t i = 0; sets && i < examples.task.labels.size(); ++i)
     columns.push_back({std::string(kScoreColumn) + examples.task.labels[i], false});
-  const size_t scored = columns.size() - kFirstScore;
+  const size_t scored = columns.size() - kFirstScore, numbers = columns.size() - kPrediction;
   TableReader table(path, columns, {.format = TableFormat::kTsv, .header = {}});
   std::unordered_map<std::string_view, size_t> places;
   for (size_t i = 0; i < examples.texts.size(); ++i) places.emplace(examples.texts[i].id, i);
@@ -123,7 +127,7 @@ TaskPredictions read_submission_table(const TaskExamples& examples, const Predic
     for (size_t i = 0; i < scored; ++i) all &= table.has(kFirstScore + i);
     if (all) predictions.scores.resize(places.size() * scored);
   } else if (regression) {
-    predictions.values.resize(places.size());
+    predictions.values.resize(places.size() * numbers);
   } else {
     predictions.classes.resize(places.size());
   }
@@ -137,11 +141,12 @@ TaskPredictions read_submission_table(const TaskExamples& examples, const Predic
     if (sets) {
       predictions.sets[place->second] = label_set(table, kPrediction, files.label_separator, classes);
       for (size_t i = 0; i < scored && !predictions.scores.empty(); ++i)
-        predictions.scores[place->second * scored + i] = number_of(table, kFirstScore + i);
+        predictions.scores[place->second * scored + i] = number_in_cell(table, kFirstScore + i);
       continue;
     }
     if (regression) {
-      predictions.values[place->second] = number_of(table, kPrediction);
+      for (size_t i = 0; i < numbers; ++i)
+        predictions.values[place->second * numbers + i] = number_in_cell(table, kPrediction + i);
       continue;
     }
     const auto found = classes.find(table.cell(kPrediction));

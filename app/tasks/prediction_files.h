@@ -14,13 +14,13 @@ namespace bert {
 /// Predictions for the examples of one file: one of the lists is used, by the kind of the task.
 struct TaskPredictions {
   std::vector<int32_t> classes;                // classification and multiple choice
-  std::vector<double> values;                  // regression
+  std::vector<double> values;                  // [examples, numbers] of regression
   std::vector<std::vector<int32_t>> sets;      // independent labels, ascending
   std::vector<double> scores;                  // [examples, labels] of independent labels; empty: unknown
   std::vector<std::vector<std::string>> tags;  // for each sentence, one for each of its words
 };
 
-/// GLUE's submission format: a header, then id and label (or number) in each line.
+/// GLUE's submission format: a header, then id and label (or numbers) in each line.
 std::string submission_table(const TaskExamples& examples, const TaskPredictions& predictions);
 
 /// Lines "word label prediction", or "word prediction" without labels; an empty line behind each sentence.

@@ -87,7 +87,7 @@ std::vector<TaskMetric> tag_metrics(const TaskExamples& examples, const TaskPred
     labels.emplace_back();
     for (const int32_t tag : sentence.tags) labels.back().push_back(examples.task.labels[static_cast<size_t>(tag)]);
   }
-  const EntityScores scores = entity_scores(labels, predictions.tags);
+  const EntityScores scores = entity_scores(labels, predictions.tags, examples.task.label_scheme);
   return {{"f1", scores.f1}, {"precision", scores.precision}, {"recall", scores.recall}, {"accuracy", scores.accuracy}};
 }
 
@@ -95,8 +95,42 @@ double class_metric(const std::string& name, const TaskExamples& examples, const
   const std::vector<int32_t> labels = labels_of(examples);
   const auto classes = static_cast<int32_t>(examples.task.labels.size());
   if (name == "accuracy") return accuracy(labels, predictions);
+  if (!examples.task.negative_label.empty() && name != "f1" && name != "matthews_correlation") {
+    const auto negative = std::ranges::find(examples.task.labels, examples.task.negative_label);
+    const MicroScores scores =
+        micro_scores(labels, predictions, static_cast<int32_t>(negative - examples.task.labels.begin()));
+    return name == "precision" ? scores.precision : name == "recall" ? scores.recall : scores.f1;
+  }
   if (name == "matthews_correlation") return matthews_correlation(labels, predictions, classes);
   return classes == 2 ? f1_of_class(labels, predictions, 1) : macro_f1(labels, predictions, classes);
+}
+
+double value_metric(const std::string& name, std::span<const double> labels, std::span<const double> predictions) {
+  if (name == "pearson") return pearson(labels, predictions);
+  if (name == "spearman") return spearman(labels, predictions);
+  if (name == "mse") return mean_squared_error(labels, predictions);
+  return name == "mae" ? mean_absolute_error(labels, predictions) : r2_score(labels, predictions);
+}
+
+/// The mean over the numbers of a text, then each.
+std::vector<TaskMetric> value_metrics(const TaskExamples& examples, const TaskPredictions& predictions) {
+  const auto columns = static_cast<size_t>(examples.task.num_outputs());
+  std::vector<TaskMetric> means, each;
+  for (const std::string& name : examples.task.metrics) means.push_back({name, 0});
+  for (size_t column = 0; column < columns; ++column) {
+    std::vector<double> labels, predicted;
+    for (size_t i = 0; i < examples.texts.size(); ++i) {
+      labels.push_back(examples.texts[i].values[column]);
+      predicted.push_back(predictions.values[i * columns + column]);
+    }
+    for (TaskMetric& mean : means) {
+      const double value = value_metric(mean.name, labels, predicted);
+      mean.value += value / static_cast<double>(columns);
+      if (columns > 1) each.push_back({mean.name + "_" + examples.task.labels[column], value});
+    }
+  }
+  means.insert(means.end(), each.begin(), each.end());
+  return means;
 }
 
 std::vector<TaskMetric> metrics_of(const TaskExamples& examples, const TaskPredictions& predictions) {
@@ -104,9 +138,7 @@ std::vector<TaskMetric> metrics_of(const TaskExamples& examples, const TaskPredi
   if (examples.task.multi_label) return label_set_metrics(examples, predictions);
   std::vector<TaskMetric> metrics;
   if (examples.task.kind == TaskKind::kRegression) {
-    std::vector<double> values;
-    for (const TextExample& example : examples.texts) values.push_back(example.value);
-    metrics = {{"pearson", pearson(values, predictions.values)}, {"spearman", spearman(values, predictions.values)}};
+    metrics = value_metrics(examples, predictions);
   } else {
     for (const std::string& name : examples.task.metrics)
       metrics.push_back({name, class_metric(name, examples, predictions.classes)});

@@ -10,8 +10,9 @@
 
 namespace bert {
 
-/// A metric under its plain name: accuracy, f1, matthews_correlation, pearson, spearman, precision, recall,
-/// exact_match. SQuAD's are 0 to 100, the others 0 to 1 (correlations -1 to 1).
+/// A metric under its plain name: accuracy, f1, matthews_correlation, pearson, spearman, mse, mae, r2, precision, recall,
+/// exact_match, f1_micro (without TaskDefinition::negative_label). SQuAD's are 0 to 100, the others 0 to 1 (correlations
+/// -1 to 1, errors from 0, r2 up to 1).
 struct TaskMetric {
   std::string name;
   double value = 0;
@@ -51,7 +52,9 @@ struct TaskScores {
 ///     run_squad.py writes them. Names for a test file begin with test_;
 ///   ner: words with their labels and predictions in columns, as conlleval.pl reads them;
 ///   others: GLUE's submission format, TSV with the columns index and prediction; of independent labels the prediction
-///     is the labels with config.label_separator between them, and a column score:LABEL has the probability of each.
+///     is the labels with config.label_separator between them, and a column score:LABEL has the probability of each; of
+///     several numbers the columns are index and prediction:LABEL.
+/// A metric of several numbers is the mean of that of each, which has the name METRIC_LABEL.
 /// Own tables: f1 is that of the second of two labels, and the mean of all for more labels. Names of metrics for MNLI's
 /// mismatched and diagnostic sets end in _mismatched and _diagnostic. Throws std::invalid_argument if `logits` has another size, DataError if
 /// a logit is not finite.

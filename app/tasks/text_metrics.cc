@@ -74,6 +74,18 @@ double macro_f1(std::span<const int32_t> labels, std::span<const int32_t> predic
   return classes == 0 ? 0 : sum / classes;
 }
 
+MicroScores micro_scores(std::span<const int32_t> labels, std::span<const int32_t> predictions, int32_t negative) {
+  ClassCounts counts;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    counts.labels += labels[i] != negative;
+    counts.predictions += predictions[i] != negative;
+    counts.both += labels[i] != negative && labels[i] == predictions[i];
+  }
+  return {.precision = counts.predictions == 0 ? 0 : counts.both / counts.predictions,
+          .recall = counts.labels == 0 ? 0 : counts.both / counts.labels,
+          .f1 = counts.f1()};
+}
+
 double matthews_correlation(std::span<const int32_t> labels, std::span<const int32_t> predictions,
                             int32_t num_classes) {
   const auto n = static_cast<double>(labels.size());
@@ -103,5 +115,23 @@ double pearson(std::span<const double> x, std::span<const double> y) {
 }
 
 double spearman(std::span<const double> x, std::span<const double> y) { return pearson(ranks(x), ranks(y)); }
+
+double mean_squared_error(std::span<const double> labels, std::span<const double> predictions) {
+  double sum = 0;
+  for (size_t i = 0; i < labels.size(); ++i) sum += std::pow(labels[i] - predictions[i], 2);
+  return sum / static_cast<double>(labels.size());
+}
+
+double mean_absolute_error(std::span<const double> labels, std::span<const double> predictions) {
+  double sum = 0;
+  for (size_t i = 0; i < labels.size(); ++i) sum += std::abs(labels[i] - predictions[i]);
+  return sum / static_cast<double>(labels.size());
+}
+
+double r2_score(std::span<const double> labels, std::span<const double> predictions) {
+  const std::vector<double> means(labels.size(), mean_of(labels));
+  const double error = mean_squared_error(labels, predictions), variance = mean_squared_error(labels, means);
+  return error == 0 ? 1 : variance == 0 ? 0 : 1 - error / variance;
+}
 
 }  // namespace bert

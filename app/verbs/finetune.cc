@@ -20,8 +20,9 @@ int finetune_command(int argc, char** argv) {
       "Example: bert finetune configs/sst2.json initial_checkpoint=runs/phase2 data.directory=glue/SST-2",
       "bert finetune");
   app.footer(
-      "Tasks: squad-v1, squad-v2; GLUE's cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; ner (CoNLL columns), "
-      "swag; text-classification, multi-label-classification, text-regression, rerank and embedding on CSV, TSV or "
+      "Tasks: squad-v1, squad-v2; GLUE's cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; xnli; ner (CoNLL columns, "
+      "or spans in JSON lines), swag; text-classification, multi-label-classification, text-regression, rerank and "
+      "embedding on CSV, TSV or "
       "JSON "
       "lines of one's own. Each has its recipe in configs/.\n"
       "Example: bert finetune configs/sst2.json optimizer.lr=3e-5 --seeds 3");

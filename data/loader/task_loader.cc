@@ -19,9 +19,10 @@ at::Tensor labels_of(const TaskFeatures& features, const std::vector<const TaskS
   };
   const auto count = static_cast<int64_t>(members.size());
   if (features.kind == TaskKind::kRegression) {
-    at::Tensor values = make({count}, at::kFloat);
+    at::Tensor values =
+        features.num_outputs == 1 ? make({count}, at::kFloat) : make({count, features.num_outputs}, at::kFloat);
     auto* value = values.mutable_data_ptr<float>();
-    for (const TaskSequence* sequence : members) *value++ = sequence->value;
+    for (const TaskSequence* sequence : members) value = std::ranges::copy(sequence->values, value).out;
     return values;
   }
   if (features.kind == TaskKind::kEmbedding) {
@@ -83,7 +84,8 @@ PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, s
   for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
     *tensor = make(tokens, at::kLong);
   }
-  batch.masked_positions = make(0, at::kLong);
+  batch.masked_positions = make(features.start_markers ? 2 * std::ssize(members) : 0, at::kLong);
+  auto* markers = batch.masked_positions.mutable_data_ptr<int64_t>();
   batch.cu_seqlens = make(static_cast<int64_t>(members.size()) + 1, at::kInt);
   auto* ids = batch.input_ids.mutable_data_ptr<int64_t>();
   auto* types = batch.token_type_ids.mutable_data_ptr<int64_t>();
@@ -97,6 +99,10 @@ PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, s
     const auto place = static_cast<int64_t>(i);
     const int64_t number = numbers[static_cast<size_t>(place / choices)] * stride + place % choices;
     const auto length = std::ssize(sequence.input_ids);
+    if (features.start_markers) {
+      *markers++ = token + sequence.start_position;
+      *markers++ = token + sequence.end_position;
+    }
     std::ranges::copy(sequence.input_ids, ids + token);
     std::ranges::copy(sequence.token_type_ids, types + token);
     for (int64_t position = 0; position < length; ++position) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "data/io/error.h"
@@ -42,6 +43,12 @@ int32_t number_of_label(const TableReader& table, size_t column, const std::stri
                                  label, list_of(known)));
 }
 
+double finite_number(const TableReader& table, size_t column, const std::string& text) {
+  const auto value = number_of<double>(text);
+  if (!value || !std::isfinite(*value)) table.fail(column, fmt::format("want a number, got \"{}\"", text));
+  return *value;
+}
+
 }  // namespace
 
 std::vector<int32_t> label_set(const TableReader& table, size_t column, const std::string& separator,
@@ -70,10 +77,31 @@ std::vector<int32_t> label_set_of_columns(const TableReader& table, size_t first
 }
 
 std::vector<std::string> label_sets_in_table(const std::string& path, const TaskDataConfig& config) {
-  TableReader table(path, {{config.label_column, true, true}}, {.format = table_format(path), .header = {}});
+  TableReader table(path, {{config.label_column, true, true}}, own_table_options(path, config));
   std::set<std::string> labels;
   while (table.next()) labels.merge(labels_in_cell(table, 0, config.label_separator));
   return {labels.begin(), labels.end()};
+}
+
+double number_in_cell(const TableReader& table, size_t column) {
+  return finite_number(table, column, table.cell(column));
+}
+
+std::vector<double> numbers_in_cell(const TableReader& table, size_t column) {
+  const std::vector<std::string>* list = table.list(column);
+  if (list == nullptr) return {number_in_cell(table, column)};
+  std::vector<double> numbers;
+  for (const std::string& text : *list) numbers.push_back(finite_number(table, column, text));
+  return numbers;
+}
+
+std::vector<std::string> number_names_in_table(const std::string& path, const TaskDataConfig& config) {
+  TableReader table(path, {{config.label_column, true, true}}, own_table_options(path, config));
+  std::vector<std::string> names;
+  if (!table.next()) return names;
+  const size_t numbers = numbers_in_cell(table, 0).size();
+  for (size_t i = 0; i < numbers && numbers > 1; ++i) names.push_back(fmt::format("LABEL_{}", i));
+  return names;
 }
 
 void check_set_labels(const std::vector<std::string>& labels, const std::string& separator) {

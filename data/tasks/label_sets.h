@@ -1,4 +1,4 @@
-// The labels of a multi-label task, of which a row has any number.
+// Rows with several labels or numbers.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,16 @@ std::vector<int32_t> label_set_of_columns(const TableReader& table, size_t first
 
 /// The labels of config.label_column in an own table, in any order. Throws DataError, InputMissing, IoError.
 std::vector<std::string> label_sets_in_table(const std::string& path, const TaskDataConfig& config);
+
+/// The number in a cell. Throws DataError for other text, and for a number that is not finite.
+double number_in_cell(const TableReader& table, size_t column);
+
+/// The numbers in a cell: those of its list, or one. Throws as number_in_cell().
+std::vector<double> numbers_in_cell(const TableReader& table, size_t column);
+
+/// The names of the numbers in the first row of an own table, LABEL_0 and so on as transformers has them; none for a
+/// single number. Throws DataError, InputMissing, IoError.
+std::vector<std::string> number_names_in_table(const std::string& path, const TaskDataConfig& config);
 
 /// Throws DataError if a label cannot stand in a file of predictions: it has a tab, a line break or `separator`.
 void check_set_labels(const std::vector<std::string>& labels, const std::string& separator);

@@ -10,6 +10,7 @@
 
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/io/text_parts.h"
 #include "data/tasks/task_json.h"
 #include "data/text/text_input.h"
 #include "data/text/unicode.h"
@@ -31,7 +32,7 @@ class Value {
       : value_(value), file_(file), place_(std::move(place)) {}
 
   [[noreturn]] void fail(const std::string& message) const {
-    throw DataError(fmt::format("{}: {}: {}", file_, place_, message));
+    throw DataError(fmt::format("{}: {}{}{}", file_, place_, place_.empty() ? "" : ": ", message));
   }
   [[nodiscard]] bool has(const char* key) const {
     if (!value_.is_object()) fail(fmt::format("want an object, got {}", value_.type_name()));
@@ -68,27 +69,52 @@ class Value {
   std::string place_;
 };
 
+/// A row of JSON lines as a question of SQuAD's files, whose answers are objects. `place`: of the row.
+json question_of_row(json row, const std::string& place, bool no_answers) {
+  const auto found = row.find("answers");
+  if (found == row.end() || !found->is_object()) return row;
+  const Value lists(*found, place, "answers");
+  json answers = json::array();
+  lists.at("text").each([&](const Value& text) { answers.push_back({{"text", text.text()}}); });
+  size_t starts = 0;
+  lists.at("answer_start").each([&](const Value& start) {
+    if (starts < answers.size()) answers[starts]["answer_start"] = static_cast<uint64_t>(start.position());
+    ++starts;
+  });
+  if (starts != answers.size()) lists.fail(fmt::format("{} in text, and {} in answer_start", answers.size(), starts));
+  if (no_answers && answers.empty()) row.emplace("is_impossible", true);
+  row["answers"] = std::move(answers);
+  return row;
+}
+
 /// Reads the questions into a data set.
 class SquadReader {
  public:
   SquadReader(const SquadReading& reading, SquadDataset& data) : reading_(reading), data_(data) {}
 
   void read(const Value& root) {
-    data_.has_answers = true;
     root.at("data").each([&](const Value& article) {
-      article.at("paragraphs").each([&](const Value& paragraph) { read_paragraph(paragraph); });
+      article.at("paragraphs").each([&](const Value& paragraph) {
+        read_context(paragraph.at("context").text());
+        paragraph.at("qas").each([&](const Value& question) { read_question(question); });
+      });
     });
   }
 
+  /// A question with its context, which neighbours may share.
+  void read_flat(const Value& question) {
+    const std::string& context = question.at("context").text();
+    if (data_.paragraphs.empty() || data_.paragraphs.back().context != context) read_context(context);
+    read_question(question);
+  }
+
  private:
-  void read_paragraph(const Value& paragraph) {
-    const std::string& context = paragraph.at("context").text();
+  void read_context(const std::string& context) {
     starts_.clear();
     for (size_t at = 0; at < context.size();
          at += static_cast<size_t>(decode_utf8(std::string_view(context).substr(at)).bytes))
       starts_.push_back(static_cast<int64_t>(at));
     data_.paragraphs.push_back({context, split_squad_words(context)});
-    paragraph.at("qas").each([&](const Value& question) { read_question(question); });
   }
 
   void read_question(const Value& value) {
@@ -158,15 +184,40 @@ std::vector<SquadWord> split_squad_words(const std::string& context) {
   return words;
 }
 
+namespace {
+
+/// True if the first line is a question by itself.
+bool is_json_lines(std::string_view text) {
+  const std::string_view line = take_part(text, '\n');
+  if (line.find("\"paragraphs\"") != std::string_view::npos) return false;  // a whole file in one line
+  const json first = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return first.is_object() && first.contains("question");
+}
+
+}  // namespace
+
 SquadDataset read_squad(const std::string& path, const SquadReading& reading) {
   const std::string text = read_file(path, kMaxFileBytes);
   if (text.empty()) throw DataError(path + ": the file is empty");
   check_is_plain_text(path, text);
-  const json root = parse_task_json(text, path);
-  if (!root.is_object() || !root.contains("data"))
-    throw DataError(path + ": want a file of SQuAD: an object with the field \"data\"");
   SquadDataset data;
-  SquadReader(reading, data).read(Value(root, path, ""));
+  data.has_answers = true;
+  SquadReader reader(reading, data);
+  if (is_json_lines(text)) {
+    std::string_view rest = text;
+    for (int64_t line = 1; !rest.empty(); ++line) {
+      const std::string_view row = take_part(rest, '\n');
+      if (trimmed(row).empty()) continue;
+      const std::string place = fmt::format("{}:{}", path, line);
+      const json question = question_of_row(parse_task_json(row, path, line), place, reading.no_answers);
+      reader.read_flat(Value(question, place, ""));
+    }
+  } else {
+    const json root = parse_task_json(text, path);
+    if (!root.is_object() || !root.contains("data"))
+      throw DataError(path + ": want a file of SQuAD: an object with the field \"data\", or a question in each line");
+    reader.read(Value(root, path, ""));
+  }
   if (data.questions.empty()) throw DataError(path + ": the file has no questions");
   return data;
 }

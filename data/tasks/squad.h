@@ -44,10 +44,12 @@ struct SquadReading {
   bool for_scoring = false;
 };
 
-/// Reads a file of SQuAD. Throws DataError, which names the place in the JSON and the id of the question, for values that
-/// are missing or of the wrong type, an answer that the context does not have at its place, a duplicate id, invalid
-/// UTF-8, and a file without questions; InputMissing; IoError. A context that is not valid UTF-8 is an error, since places
-/// in it are counted in characters.
+/// Reads a file of SQuAD, or JSON lines with one question each, as the library datasets writes them: id, context,
+/// question, and answers with the lists text and answer_start; in SQuAD 2.0 empty lists mean that it is impossible.
+/// Throws DataError, which names the place in the JSON and the id of the question, for values that are missing or
+/// of the wrong type, an answer that the context does not have at its place, a duplicate id, invalid UTF-8, and a
+/// file without questions; InputMissing; IoError. A context that is not valid UTF-8 is an error, since places in it
+/// are counted in characters.
 SquadDataset read_squad(const std::string& path, const SquadReading& reading);
 
 /// The words of a context, in order.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "data/config.h"
 #include "data/io/error.h"
 #include "data/tasks/arrow_table.h"
 #include "data/tasks/task_json.h"
@@ -35,6 +36,14 @@ TableFormat table_format(const std::string& path) {
   if (extension == ".jsonl" || extension == ".json") return TableFormat::kJsonLines;
   if (extension == ".parquet" || extension == ".arrow") return TableFormat::kArrow;
   throw DataError(fmt::format("{}: the name of a table ends in .csv, .tsv, .jsonl, .json, .parquet or .arrow", path));
+}
+
+TableOptions own_table_options(const std::string& path, const TaskDataConfig& config) {
+  TableOptions options{.format = table_format(path), .header = {}};
+  if (options.format == TableFormat::kJsonLines || config.columns.empty()) return options;
+  const std::vector<std::string> names = table_columns(path);
+  if (std::ranges::find(names, config.text_column) == names.end()) options.header = config.columns;
+  return options;
 }
 
 std::vector<std::string> table_columns(const std::string& path) {
@@ -197,6 +206,10 @@ void TableReader::read_object(std::string_view line, bool first) {
     if (columns_[i].name.empty()) continue;
     const auto found = object.find(columns_[i].name);
     const bool there = found != object.end() && !found->is_null();
+    if (columns_[i].json) {
+      cells_[i] = there ? found->dump() : "";
+      continue;
+    }
     if (first && there) places_[i] = 0;
     if (!there && (columns_[i].required || places_[i] >= 0)) {
       std::vector<std::string> names;

@@ -28,6 +28,7 @@ struct TableColumn {
   std::string name;      // empty: no column
   bool required = true;  // false: the table may lack the column
   bool list = false;     // in an object the value may be a list of strings and numbers
+  bool json = false;     // of JSON lines: the cell is the value as JSON, of any type; empty: the object lacks the field
 };
 
 struct TableOptions {
@@ -36,6 +37,12 @@ struct TableOptions {
   bool skip_short_rows = false;     // rows that lack a wanted column are counted, not errors
   bool same_width = true;           // a row with more or fewer columns than the header is an error
 };
+
+struct TaskDataConfig;
+
+/// How the user's own table is read: its format by the extension, and config.columns as its header unless the first row
+/// has config.text_column. Throws as TableReader.
+TableOptions own_table_options(const std::string& path, const TaskDataConfig& config);
 
 /// The names of the columns of a table, in their order; of objects those of the first one. Throws as TableReader.
 std::vector<std::string> table_columns(const std::string& path);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +13,9 @@
 #include "data/io/error.h"
 #include "data/io/text_parts.h"
 #include "data/tasks/conll.h"
+#include "data/tasks/entity_lines.h"
+#include "data/tasks/entity_markers.h"
+#include "data/tasks/label_schemes.h"
 #include "data/tasks/label_sets.h"
 #include "data/tasks/table_reader.h"
 #include "data/tasks/text_features.h"
@@ -23,49 +26,66 @@ namespace {
 constexpr const char* kEmptyLabel = "the label is empty; want one in every row, or no such column in a test file";
 
 /// Numbers of columns in the list that TableReader gets. SWAG's endings, or the columns of labels, are the last.
-enum Column : size_t { kLabel, kId, kText, kPair, kFirstEnding = kPair + 1, kFirstLabel = kFirstEnding };
+enum Column : size_t { kLabel, kId, kText, kPair, kLanguage, kSpans, kFirstEnding, kFirstLabel = kFirstEnding };
 constexpr size_t kSwagEndings = 4;
+
+/// True if the labels or numbers of a table have a column each.
+bool has_label_columns(const TaskDefinition& task, const TaskDataConfig& config) {
+  return task.several_labels() && !config.label_columns.empty();
+}
 
 /// The columns of a task, in the order of Column.
 std::vector<TableColumn> wanted_columns(const TaskExamples& examples, const TaskDataConfig& config) {
   const bool labelled = examples.source.split != TaskSplit::kTest;
-  TaskColumns names = examples.task.columns;
+  TaskColumns names = examples.source.columns.value_or(examples.task.columns);
   if (examples.task.layout == TaskLayout::kTable) {
     names.text = config.text_column;
     names.text_pair = config.text_pair_column;
-    if (!examples.task.multi_label || config.label_columns.empty()) names.label = config.label_column;
+    if (!has_label_columns(examples.task, config)) names.label = config.label_column;
   }
   if (examples.task.layout == TaskLayout::kSwag) names = {.text = "sent1", .text_pair = "sent2", .label = "label"};
   std::vector<TableColumn> columns = {
-      {names.label, labelled, examples.task.multi_label}, {labelled ? "" : names.id, false}, {names.text, true}};
+      {names.label, labelled, examples.task.several_labels()}, {labelled ? "" : names.id, false}, {names.text, true}};
   columns.push_back({names.text_pair, !names.text_pair.empty()});
+  columns.push_back({names.language});
+  const bool marked =
+      config.entity_markers != EntityMarkers::kNone && table_format(examples.file) == TableFormat::kJsonLines;
+  columns.push_back({marked ? config.spans_column : "", false, false, true});
   if (examples.task.layout == TaskLayout::kSwag) {
     for (size_t i = 0; i < kSwagEndings; ++i) columns.push_back({fmt::format("ending{}", i), true});
   }
-  if (examples.task.multi_label) {
+  if (has_label_columns(examples.task, config)) {
     for (const std::string& label : config.label_columns) columns.push_back({label, labelled});
   }
   return columns;
 }
 
-TableOptions table_options(const TaskExamples& examples) {
+TableOptions table_options(const TaskExamples& examples, const TaskDataConfig& config) {
   const TaskDefinition& task = examples.task;
   const bool train = examples.source.split == TaskSplit::kTrain;
   TableOptions options;
-  if (task.layout == TaskLayout::kTable) options.format = table_format(examples.file);
+  if (task.layout == TaskLayout::kTable) options = own_table_options(examples.file, config);
   if (task.layout == TaskLayout::kSwag) options.format = TableFormat::kCsv;
   options.same_width = task.layout != TaskLayout::kGlue;
   options.skip_short_rows = task.skips_short_rows && train;
-  if (examples.source.split != TaskSplit::kTest) options.header = task.columns.header;
+  if (task.layout == TaskLayout::kGlue && examples.source.split != TaskSplit::kTest)
+    options.header = task.columns.header;
   return options;
 }
 
-double value_in(const TableReader& table, bool scores) {
-  const std::string& text = table.cell(kLabel);
-  const auto value = number_of<double>(text);
-  if (!value || !std::isfinite(*value)) table.fail(kLabel, fmt::format("want a number, got \"{}\"", text));
-  if (scores && (*value < 0 || *value > 1)) table.fail(kLabel, fmt::format("want a score from 0 to 1, got {}", text));
-  return *value;
+/// The numbers of a row, one for each output of the task.
+std::vector<double> values_in(const TableReader& table, const TaskDefinition& task, const TaskDataConfig& config) {
+  std::vector<double> values;
+  if (has_label_columns(task, config)) {
+    for (size_t i = 0; i < config.label_columns.size(); ++i) values.push_back(number_in_cell(table, kFirstLabel + i));
+  } else {
+    values = numbers_in_cell(table, kLabel);
+  }
+  if (std::ssize(values) != task.num_outputs())
+    table.fail(kLabel, fmt::format("want {} numbers, got {}", task.num_outputs(), values.size()));
+  if (task.scores && (values[0] < 0 || values[0] > 1))
+    table.fail(kLabel, fmt::format("want a score from 0 to 1, got {}", table.cell(kLabel)));
+  return values;
 }
 
 /// Makes an example of each row.
@@ -75,6 +95,7 @@ class RowReader {
       : examples_(examples), table_(table), config_(config) {
     for (const std::string& label : examples.task.labels)
       classes_.emplace(label, static_cast<int32_t>(classes_.size()));
+    for (const auto& [word, label] : examples.task.aliases) classes_.emplace(word, classes_.at(label));
     if (examples.task.kind == TaskKind::kMultipleChoice) {
       for (size_t i = 0; i < kSwagEndings; ++i) classes_.emplace(std::to_string(i), static_cast<int32_t>(i));
     }
@@ -83,6 +104,7 @@ class RowReader {
   TextExample read(size_t row) {
     TextExample example{
         .id = std::to_string(row), .text = table_.cell(kText), .text_pair = table_.cell(kPair), .choices = {}};
+    if (!table_.cell(kSpans).empty()) mark(example.text);
     if (example.text.empty() && !examples_.task.skips_short_rows) table_.fail(kText, "the text is empty");
     if (examples_.task.kind == TaskKind::kMultipleChoice) {
       for (size_t i = 0; i < kSwagEndings; ++i) example.choices.push_back(table_.cell(kFirstEnding + i));
@@ -98,15 +120,16 @@ class RowReader {
                            : label_set_of_columns(table_, kFirstLabel, config_.label_columns, classes_);
       return example;
     }
-    if (table_.cell(kLabel).empty() && examples_.task.layout == TaskLayout::kTable) table_.fail(kLabel, kEmptyLabel);
+    if (examples_.task.layout == TaskLayout::kTable && table_.has(kLabel) && table_.list(kLabel) == nullptr &&
+        table_.cell(kLabel).empty())
+      table_.fail(kLabel, kEmptyLabel);
     if (examples_.task.kind == TaskKind::kRegression) {
-      example.value = value_in(table_, examples_.task.scores);
+      example.values = values_in(table_, examples_.task, config_);
     } else {
       const auto found = classes_.find(table_.cell(kLabel));
       if (found == classes_.end()) {
         table_.fail(kLabel, fmt::format("unknown label \"{}\"; the labels are {}", table_.cell(kLabel),
-                                        classes_.size() == examples_.task.labels.size() ? list_of(examples_.task.labels)
-                                                                                        : "0, 1, 2, 3"));
+                                        examples_.task.labels.empty() ? "0, 1, 2, 3" : list_of(examples_.task.labels)));
       }
       example.label = found->second;
     }
@@ -114,6 +137,15 @@ class RowReader {
   }
 
  private:
+  /// Puts markers around the row's two spans.
+  void mark(std::string& text) {
+    try {
+      text = marked_text(text, nlohmann::json::parse(table_.cell(kSpans)));
+    } catch (const DataError& error) {
+      table_.fail(kSpans, error.what());
+    }
+  }
+
   const TaskExamples& examples_;
   const TableReader& table_;
   const TaskDataConfig& config_;
@@ -123,21 +155,27 @@ class RowReader {
 
 /// Adds the rows of `examples.file` to `examples.texts`: layouts kGlue, kTable and kSwag. Errors: read_task().
 void read_texts(TaskExamples& examples, const TaskDataConfig& config) {
-  TableReader table(examples.file, wanted_columns(examples, config), table_options(examples));
+  TableReader table(examples.file, wanted_columns(examples, config), table_options(examples, config));
   RowReader rows(examples, table, config);
   examples.has_labels = table.has(kLabel);
-  if (examples.task.multi_label && !config.label_columns.empty()) {
+  if (has_label_columns(examples.task, config)) {
     examples.has_labels = true;
     for (size_t i = 0; i < config.label_columns.size(); ++i) examples.has_labels &= table.has(kFirstLabel + i);
   }
-  while (table.next()) examples.texts.push_back(rows.read(examples.texts.size()));
+  while (table.next()) {
+    if (table.has(kLanguage) && table.cell(kLanguage) != config.language) continue;
+    examples.texts.push_back(rows.read(examples.texts.size()));
+  }
   examples.skipped_rows = table.skipped_rows();
-  if (examples.texts.empty()) throw DataError(examples.file + ": the table has no rows");
+  if (examples.texts.empty()) {
+    throw DataError(fmt::format("{}: the table has no rows{}", examples.file,
+                                table.has(kLanguage) ? " of data.language " + config.language : ""));
+  }
 }
 
 /// The values of the label's column in an own table, without repetition, in any order.
 std::vector<std::string> labels_in_table(const std::string& path, const TaskDataConfig& config) {
-  TableReader table(path, {{config.label_column, true}}, {.format = table_format(path), .header = {}});
+  TableReader table(path, {{config.label_column, true}}, own_table_options(path, config));
   std::set<std::string> labels;
   while (table.next()) {
     if (table.cell(0).empty()) table.fail(0, kEmptyLabel);
@@ -239,12 +277,15 @@ void sort_labels(std::vector<std::string>& labels) {
 void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
                  const std::vector<std::string>& more) {
   const bool own = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
-  if (!own && task.layout != TaskLayout::kConll) return;
-  if (task.multi_label && !config.label_columns.empty() && !config.labels.empty())
+  const bool numbers = task.kind == TaskKind::kRegression && task.several_labels();
+  if (!own && !numbers && task.layout != TaskLayout::kConll) return;
+  if (has_label_columns(task, config) && !config.labels.empty())
     throw DataError("data.labels: want none with data.label_columns, whose names are the labels");
-  task.labels = task.multi_label && !config.label_columns.empty() ? config.label_columns : config.labels;
+  task.labels = has_label_columns(task, config) ? config.label_columns : config.labels;
+  if (task.labels.empty() && numbers) task.labels = number_names_in_table(path, config);
+  if (task.labels.empty() && numbers) return;  // a single number has no name
   if (task.labels.empty()) {
-    task.labels = !own               ? tags_in_conll(path)
+    task.labels = !own ? has_entity_lines(path) ? labels_in_entity_lines(path, config) : tags_in_conll(path)
                   : task.multi_label ? label_sets_in_table(path, config)
                                      : labels_in_table(path, config);
     for (const std::string& label : more) {
@@ -265,6 +306,10 @@ TaskExamples read_task(const TaskDefinition& task, const TaskFile& source, const
   examples.task = task;
   examples.source = source;
   examples.file = path;
+  if (!task.negative_label.empty() && std::ranges::find(task.labels, task.negative_label) == task.labels.end())
+    throw DataError(fmt::format("data.negative_label: {} is none of the labels, which are {}", task.negative_label,
+                                list_of(task.labels)));
+  for (const std::string& label : task.labels) check_label(task.label_scheme, label);
   switch (task.layout) {
     case TaskLayout::kSquad:
       examples.squad = read_squad(path, {.no_answers = task.no_answers,
@@ -273,7 +318,7 @@ TaskExamples read_task(const TaskDefinition& task, const TaskFile& source, const
       examples.has_labels = examples.squad.has_answers;
       break;
     case TaskLayout::kConll:
-      read_sentences(examples);
+      has_entity_lines(path) ? read_entity_lines(examples, config) : read_sentences(examples);
       break;
     default:
       read_texts(examples, config);

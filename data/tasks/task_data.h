@@ -21,7 +21,8 @@ struct TextExample {
   std::vector<std::string> choices;  // multiple choice: the ends of that sentence; embeddings: texts behind the pair
   int32_t label = -1;                // the class or the right choice; -1: the file has none
   std::vector<int32_t> labels = {};  // multi-label: the right ones, ascending
-  double value = 0;                  // regression; embeddings: the score, or the number of the class
+  std::vector<double> values = {};   // regression: one for each output
+  double value = 0;                  // embeddings: the score, or the number of the class
 };
 
 /// A sentence of token classification.
@@ -39,6 +40,7 @@ struct TaskExamples {
   std::string file;          // path
   bool has_labels = false;   // every example has a label, a number, tags or answers
   int64_t skipped_rows = 0;  // rows without all columns, where TaskDefinition::skips_short_rows
+  std::string remark;        // what the reader has changed, as a sentence for the user; empty: nothing
   std::vector<TextExample> texts;
   std::vector<TaggedSentence> sentences;
   SquadDataset squad;
@@ -49,17 +51,18 @@ struct TaskExamples {
 
 /// Sequences in the order of the examples. A model's logits for them are one array of floats, row-major:
 ///   kClassification       [sequences, labels]
-///   kRegression           [sequences, 1]
+///   kRegression           [sequences, numbers]
 ///   kMultipleChoice       [sequences, 1]: the choices of an example are neighbours
 ///   kTokenClassification  [tokens of all sequences, labels]: sequences one after another, without padding
 ///   kQuestionAnswering    [tokens of all sequences, 2]: start and end; sequences as above
 ///   kEmbedding            [sequences, dimensions]: the texts of an example are neighbours
 struct TaskFeatures {
   TaskKind kind = TaskKind::kClassification;
-  int64_t num_outputs = 0;   // columns of the logits
-  bool multi_label = false;  // TaskDefinition::multi_label
-  int64_t cut = 0;           // examples (SQuAD: questions) with more tokens than there is room for, whose rest is lost
-  int64_t skipped = 0;       // training questions whose answer cannot be found in the words of the context
+  int64_t num_outputs = 0;     // columns of the logits
+  bool multi_label = false;    // TaskDefinition::multi_label
+  bool start_markers = false;  // the sequences have the places of [E1] and [E2]: EntityMarkers::kStartMarkers
+  int64_t cut = 0;      // examples (SQuAD: questions) with more tokens than there is room for, whose rest is lost
+  int64_t skipped = 0;  // training questions whose answer cannot be found in the words of the context
   std::vector<TaskSequence> sequences;
   std::vector<SquadWindow> windows;  // kQuestionAnswering, not for training: one for each sequence
 
@@ -74,7 +77,8 @@ struct TaskFeatures {
 void sort_labels(std::vector<std::string>& labels);
 
 /// Adds the labels of `config`, or else those of the training file `path` and `more`, sorted, to a task without labels of
-/// its own (ner, text-classification, multi-label-classification). Throws DataError, InputMissing, IoError.
+/// its own (ner, text-classification, multi-label-classification). The numbers of text-regression, if they are several,
+/// are named by data.label_columns or data.labels, else LABEL_0 and so on. Throws DataError, InputMissing, IoError.
 void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
                  const std::vector<std::string>& more = {});
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "data/config.h"
+#include "data/io/text_parts.h"
 
 namespace bert {
 namespace {
@@ -60,13 +61,30 @@ TaskDefinition mnli() {
   return task;
 }
 
+/// XNLI-1.0 and XNLI-MT-1.0, as they are unpacked. Source: run_classifier.py (XnliProcessor).
+TaskDefinition xnli() {
+  TaskDefinition task = glue({.text = "sentence1", .text_pair = "sentence2", .label = "gold_label"},
+                             {"contradiction", "entailment", "neutral"}, "", {"accuracy"});
+  task.columns.id = "pairID";
+  task.columns.language = "language";
+  task.aliases = {{"contradictory", "contradiction"}};
+  const std::string train = "multinli.train.{}.tsv";
+  task.files = {file(TaskSplit::kTrain, {train, "multinli/" + train, "XNLI-MT-1.0/multinli/" + train}, ""),
+                file(TaskSplit::kDev, {"xnli.dev.tsv", "XNLI-1.0/xnli.dev.tsv"}, kDevOutput),
+                file(TaskSplit::kTest, {"xnli.test.tsv", "XNLI-1.0/xnli.test.tsv"}, "test_predictions.tsv")};
+  task.files[0].columns = {.text = "premise", .text_pair = "hypo", .label = "label"};
+  return task;
+}
+
 TaskDefinition ner() {
-  return {.kind = TaskKind::kTokenClassification,
-          .layout = TaskLayout::kConll,
-          .files = {file(TaskSplit::kTrain, {"train.txt", "eng.train", "train.conll"}, ""),
-                    file(TaskSplit::kDev, {"dev.txt", "valid.txt", "eng.testa", "dev.conll"}, "dev_predictions.txt"),
-                    file(TaskSplit::kTest, {"test.txt", "eng.testb", "test.conll"}, "test_predictions.txt")},
-          .metrics = {"f1", "precision", "recall", "accuracy"}};
+  return {
+      .kind = TaskKind::kTokenClassification,
+      .layout = TaskLayout::kConll,
+      .files = {file(TaskSplit::kTrain, {"train.txt", "eng.train", "train.conll", "train.jsonl"}, ""),
+                file(TaskSplit::kDev, {"dev.txt", "valid.txt", "eng.testa", "dev.conll", "dev.jsonl"},
+                     "dev_predictions.txt"),
+                file(TaskSplit::kTest, {"test.txt", "eng.testb", "test.conll", "test.jsonl"}, "test_predictions.txt")},
+      .metrics = {"f1", "precision", "recall", "accuracy"}};
 }
 
 TaskDefinition swag() {
@@ -79,13 +97,16 @@ TaskDefinition swag() {
 }
 
 TaskDefinition squad(const std::string& version, bool no_answers) {
-  return {.kind = TaskKind::kQuestionAnswering,
-          .layout = TaskLayout::kSquad,
-          .files = {file(TaskSplit::kTrain, {"train-v" + version + ".json", "train.json"}, ""),
-                    file(TaskSplit::kDev, {"dev-v" + version + ".json", "dev.json"}, "predictions.json"),
-                    file(TaskSplit::kTest, {"test-v" + version + ".json", "test.json"}, "test_predictions.json")},
-          .metrics = {"f1", "exact_match"},
-          .no_answers = no_answers};
+  const auto names = [&](const std::string& stem) {
+    return Names{stem + "-v" + version + ".json", stem + ".json", stem + ".jsonl"};
+  };
+  return {
+      .kind = TaskKind::kQuestionAnswering,
+      .layout = TaskLayout::kSquad,
+      .files = {file(TaskSplit::kTrain, names("train"), ""), file(TaskSplit::kDev, names("dev"), "predictions.json"),
+                file(TaskSplit::kTest, names("test"), "test_predictions.json")},
+      .metrics = {"f1", "exact_match"},
+      .no_answers = no_answers};
 }
 
 /// A task on the user's own tables. Its columns are those of TaskDataConfig.
@@ -137,11 +158,12 @@ const std::vector<std::pair<std::string, TaskDefinition>>& table() {
        glue({.text = "sentence1", .text_pair = "sentence2", .label = "label"}, entailment, "RTE.tsv", {"accuracy"})},
       {"wnli",
        glue({.text = "sentence1", .text_pair = "sentence2", .label = "label"}, {"0", "1"}, "WNLI.tsv", {"accuracy"})},
+      {"xnli", xnli()},
       {"ner", ner()},
       {"swag", swag()},
       {"text-classification", own_table(TaskKind::kClassification, {"accuracy", "f1", "matthews_correlation"})},
       {kMultiLabelTask, multi_label()},
-      {"text-regression", own_table(TaskKind::kRegression, {"pearson", "spearman"})},
+      {"text-regression", own_table(TaskKind::kRegression, {"pearson", "spearman", "mse", "mae", "r2"})},
       {"rerank", rerank()},
       {"embedding", own_table(TaskKind::kEmbedding, {"cosine_spearman", "cosine_pearson"})},
   };
@@ -159,6 +181,8 @@ int64_t TaskDefinition::num_outputs() const {
   if (kind == TaskKind::kMultipleChoice || (kind == TaskKind::kRegression && labels.empty())) return 1;
   return static_cast<int64_t>(labels.size());
 }
+
+bool smaller_is_better(const std::string& metric) { return metric == "loss" || metric == "mse" || metric == "mae"; }
 
 const std::vector<std::string>& task_names() {
   static const Names kNames = [] {
@@ -186,9 +210,15 @@ TaskDefinition task_definition(const std::string& name) {
   throw std::out_of_range("no task " + name);
 }
 
-std::string find_task_file(const TaskFile& file, const std::string& directory) {
+void apply_settings(TaskDefinition& task, const TaskDataConfig& config) {
+  task.label_scheme = config.label_scheme;
+  task.negative_label = config.negative_label;
+  if (!task.negative_label.empty()) task.metrics.insert(task.metrics.begin(), {"f1_micro", "precision", "recall"});
+}
+
+std::string find_task_file(const TaskFile& file, const std::string& directory, const std::string& language) {
   for (const std::string& name : file.names) {
-    const std::filesystem::path path = std::filesystem::path(directory) / name;
+    const std::filesystem::path path = std::filesystem::path(directory) / replaced(name, "{}", language);
     std::error_code none;
     if (std::filesystem::exists(path, none)) return path.string();
   }

@@ -19,9 +19,11 @@ struct TaskSequence {
   int32_t choice = 0;                   // multiple choice: its number among the example's choices
   int32_t label = kNoLabel;             // the class; multiple choice: the right choice, the same for all choices
   std::vector<int32_t> labels;          // multi-label: the right ones, ascending
-  float value = 0;                      // regression
+  std::vector<float> values;            // regression: one for each output
+  float value = 0;                      // embeddings: TextExample::value
   int32_t start_position = 0,
-          end_position = 0;           // answers: first and last token; 0 and 0 where the answer is not inside
+          end_position = 0;           // answers: first and last token; 0 and 0 where the answer is not inside;
+                                      // EntityMarkers::kStartMarkers: the tokens [E1] and [E2]
   std::vector<int32_t> token_labels;  // [S] in token classification: kNoLabel but for the first piece of a word
   std::vector<int32_t> token_words;   // [S] in token classification: the word that begins at the token, or -1
   std::vector<TextSpan> token_spans;  // [S] of a TaggedSentence with a text: bytes of the text; empty for [CLS], [SEP]

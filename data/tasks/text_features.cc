@@ -1,7 +1,12 @@
 #include "data/tasks/text_features.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
+
+#include "data/io/error.h"
+#include "data/tasks/entity_markers.h"
 
 namespace bert {
 namespace {
@@ -37,6 +42,18 @@ TaskSequence pair_sequence(std::vector<int32_t> a, std::vector<int32_t> b, const
   ids.push_back(vocabulary.sep_id());
   sequence.token_type_ids.resize(ids.size(), 1);
   return sequence;
+}
+
+/// The sequence of a text with two marked entities. Throws DataError with the example.
+TaskSequence marked_example(const TaskExamples& examples, const TextExample& example, const Tokenizer& tokenizer,
+                            const TaskDataConfig& config, bool& cut) {
+  try {
+    return marked_sequence(tokenizer.encode(with_markers(example.text)), tokenizer.vocabulary(), config.max_seq_length,
+                           cut);
+  } catch (const DataError& error) {
+    if (examples.file.empty()) throw;
+    throw DataError(fmt::format("{}: example {}: {}", examples.file, example.id, error.what()));
+  }
 }
 
 /// Cuts a sentence into sequences of whole words.
@@ -113,20 +130,24 @@ TaskSequence text_sequence(const Tokenizer& tokenizer, const std::string& text, 
 void append_text_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
                           TaskFeatures& features) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();
+  const bool marked = config.entity_markers != EntityMarkers::kNone && features.kind == TaskKind::kClassification;
+  features.start_markers = marked && config.entity_markers == EntityMarkers::kStartMarkers;
   for (size_t i = 0; i < examples.texts.size(); ++i) {
     const TextExample& example = examples.texts[i];
-    const std::vector<int32_t> a = tokenizer.encode(example.text), b = tokenizer.encode(example.text_pair);
+    const std::vector<int32_t> a = marked ? std::vector<int32_t>() : tokenizer.encode(example.text),
+                               b = tokenizer.encode(example.text_pair);
     const size_t choices = std::max<size_t>(example.choices.size(), 1);
     bool cut = false;
     for (size_t choice = 0; choice < choices; ++choice) {
       std::vector<int32_t> second = b;
       if (!example.choices.empty()) tokenizer.encode(example.choices[choice], second);
-      TaskSequence sequence = pair_sequence(a, std::move(second), vocabulary, config, cut);
+      TaskSequence sequence = marked ? marked_example(examples, example, tokenizer, config, cut)
+                                     : pair_sequence(a, std::move(second), vocabulary, config, cut);
       sequence.example = static_cast<int32_t>(i);
       sequence.choice = static_cast<int32_t>(choice);
       if (example.label >= 0) sequence.label = example.label;
       sequence.labels = example.labels;
-      sequence.value = static_cast<float>(example.value);
+      sequence.values.assign(example.values.begin(), example.values.end());
       features.sequences.push_back(std::move(sequence));
     }
     features.cut += cut;

@@ -30,7 +30,7 @@ std::shared_ptr<TaskFeatures> features_of(TaskKind kind, int32_t count) {
     sequence.token_labels.assign(length, kNoLabel);
     sequence.token_labels.back() = i % 5;
     sequence.label = i % 2;
-    sequence.value = static_cast<float>(i) / 4;
+    sequence.values = {static_cast<float>(i) / 4, 0.25F};
     sequence.start_position = 1;
     sequence.end_position = 2;
   }
@@ -112,7 +112,11 @@ TEST_CASE("Labels of a batch are those of its kind of task", "[unit][data]") {
   CHECK(mismatch(classes.labels, at::tensor({1, 0}, at::kLong)).empty());
   CHECK(classes.first_sequence == 70);
   CHECK(sequence_numbers(classes) == numbers);
-  CHECK(mismatch(pack(TaskKind::kRegression, 1).labels, at::tensor({1.25F, 0.5F})).empty());
+  CHECK(mismatch(pack(TaskKind::kRegression, 1).labels, at::tensor({1.25F, 0.25F, 0.5F, 0.25F}).view({2, 2})).empty());
+  const auto number = features_of(TaskKind::kRegression, 12);
+  number->num_outputs = 1;
+  for (TaskSequence& sequence : number->sequences) sequence.values.resize(1);
+  CHECK(mismatch(pack_task_sequences(*number, 1, units, numbers).labels, at::tensor({1.25F, 0.5F})).empty());
   CHECK(
       mismatch(pack(TaskKind::kQuestionAnswering, 1).labels, at::tensor({1, 2, 1, 2}, at::kLong).view({2, 2})).empty());
   const PackedBatch tokens = pack(TaskKind::kTokenClassification, 1);  // lengths 8 and 7

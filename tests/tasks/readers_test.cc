@@ -48,7 +48,7 @@ class TaskFiles {
 }  // namespace
 
 TEST_CASE("Every task names its files, metrics and outputs", "[unit][tasks]") {
-  CHECK(task_names().size() == 18);
+  CHECK(task_names().size() == 19);
   for (const std::string& name : task_names()) {
     const TaskDefinition task = task_definition(name);
     CHECK(task.name == name);
@@ -91,7 +91,7 @@ TEST_CASE("GLUE's files: a byte order mark, quotes that are none, CRLF, no heade
   CHECK(examples.texts[0].label == 1);
 
   TaskFiles stsb("stsb");
-  CHECK(stsb.read("dev.tsv", "sentence1\tsentence2\tscore\na\tb\t3.800\n").texts[0].value == 3.8);
+  CHECK(stsb.read("dev.tsv", "sentence1\tsentence2\tscore\na\tb\t3.800\n").texts[0].values == std::vector<double>{3.8});
 
   TaskFiles qqp("qqp");  // the official training file has such rows
   examples =
@@ -232,6 +232,34 @@ TEST_CASE("SWAG's choices are neighbours with the context before them", "[unit][
         "val.csv:2: column \"label\": unknown label \"4\"; the labels are 0, 1, 2, 3");
 }
 
+TEST_CASE("Questions are read from JSON lines, as datasets writes them", "[unit][tasks]") {
+  TaskFiles v1("squad-v1"), v2("squad-v2");
+  const std::string asked = R"({"id": "k", "title": "t", "context": "café the fox", "question": "q", "answers": )";
+  const std::string none = R"({"text": [], "answer_start": []}})";
+  const std::string first = asked + R"({"text": ["fox", "the fox"], "answer_start": [9, 5]}})" + "\n";
+  const std::string second = replaced(asked, "\"k\"", "\"l\"") + none + "\n";
+  for (const char* name : {"dev.jsonl", "dev.json"}) {
+    const TaskExamples examples = v2.read(name, first + "\n" + second);
+    REQUIRE(examples.size() == 2);
+    CHECK(examples.has_labels);
+    CHECK(examples.squad.paragraphs.size() == 1);
+    CHECK(examples.squad.questions[0].answers[0].start == 10);  // in bytes
+    CHECK(examples.squad.questions[0].answers[1].text == "the fox");
+    CHECK(examples.squad.questions[1].id == "l");
+    CHECK(examples.squad.questions[1].is_impossible);
+  }
+  CHECK(v1.read("dev.json", first).size() == 1);
+  CHECK(v1.error("dev.jsonl", first + second) == "dev.jsonl:2: question l: it has no answers");
+  CHECK(v1.error("dev.jsonl", first + first) == "dev.jsonl:2: question k: another question has this id");
+  CHECK(v1.error("dev.jsonl", first + "[]") == "dev.jsonl:2: want an object, got array");
+  CHECK(v1.error("dev.jsonl", first + "{") == "dev.jsonl:2:2: this is not JSON");
+  CHECK(v1.error("dev.jsonl", asked + R"({"text": ["fox"], "answer_start": [2]}})") ==
+        "dev.jsonl:1: answers[0]: question k: the context does not have the answer \"fox\" at character 2");
+  CHECK(v1.error("dev.jsonl", asked + R"({"text": ["fox"], "answer_start": []}})") ==
+        "dev.jsonl:1: answers: 1 in text, and 0 in answer_start");
+  CHECK_FALSE(v1.read("test.jsonl", R"({"id": "k", "context": "a fox", "question": "q"})").has_labels);
+}
+
 TEST_CASE("Errors of SQuAD's files name the place and the question", "[unit][tasks]") {
   TaskFiles squad("squad-v1");
   const auto file = [](const std::string& question, const std::string& context = "caf\u00e9 the fox") {
@@ -261,7 +289,8 @@ TEST_CASE("Errors of SQuAD's files name the place and the question", "[unit][tas
   CHECK(squad.error("dev.json", file(R"({"id": 5, "question": "q"})")) == place + ".id: want a string, got number");
   CHECK(squad.error("dev.json", file("7")) == place + ": want an object, got number");
   CHECK(squad.error("dev.json", file("")) == "dev.json: the file has no questions");
-  CHECK(squad.error("dev.json", "[1]") == "dev.json: want a file of SQuAD: an object with the field \"data\"");
+  CHECK(squad.error("dev.json", "[1]") ==
+        "dev.json: want a file of SQuAD: an object with the field \"data\", or a question in each line");
   CHECK(squad.error("dev.json", "{\n\"data\": [1,\n ]}") == "dev.json:3:2: this is not JSON");
   CHECK(squad.error("dev.json", "") == "dev.json: the file is empty");
   CHECK(squad.error("dev.json", std::string(100, '[')) == "dev.json:1: nested deeper than 64 levels");

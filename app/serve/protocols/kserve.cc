@@ -31,6 +31,7 @@ constexpr const char *kJsonBytes = "Inference-Header-Content-Length", *kBinaryBy
 std::vector<std::string> input_names(InputForm form) {
   switch (form) {
     case InputForm::kText:
+    case InputForm::kMarkedText:
       return {"text"};
     case InputForm::kTextOrPair:
       return {"text", "text_pair"};

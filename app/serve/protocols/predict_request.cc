@@ -11,6 +11,7 @@
 #include "app/serve/protocols/json_body.h"
 #include "data/config.h"
 #include "data/io/error.h"
+#include "data/tasks/entity_markers.h"
 
 namespace bert {
 namespace {
@@ -74,6 +75,8 @@ const char* words_of(InputForm form) {
       return "a text or {\"text\", \"text_pair\"}";
     case InputForm::kPair:
       return "{\"text\", \"text_pair\"}, a query and a passage";
+    case InputForm::kMarkedText:
+      return "a text with [E1], [/E1], [E2] and [/E2], or {\"text\", \"spans\"}";
     case InputForm::kQuestionAndContext:
       return "{\"question\", \"context\"}";
   }
@@ -85,16 +88,21 @@ ModelInput input_of(const json& value, const std::string& name, InputForm form) 
     return {.text = value.get<std::string>()};
   if (!value.is_object() || form == InputForm::kText)
     throw HttpError(422, name + ": want " + words_of(form) + ", got " + value.type_name());
-  const bool pair = form != InputForm::kQuestionAndContext;
+  const bool pair = form != InputForm::kQuestionAndContext, marked = form == InputForm::kMarkedText;
   const char *first = pair ? "text" : "context", *second = pair ? "text_pair" : "question";
-  check_keys(value, name, {first, second});
+  check_keys(value, name, {first, marked ? "spans" : second});
   const auto member = [&](const char* key) {
     const auto found = value.find(key);
     if (found == value.end()) throw HttpError(422, name + ": \"" + key + "\" is missing: want " + words_of(form));
     if (!found->is_string()) throw HttpError(422, name + ": \"" + key + "\": want a text, got " + found->type_name());
     return found->get<std::string>();
   };
-  return {.text = member(first), .second = member(second)};
+  if (!marked) return {.text = member(first), .second = member(second)};
+  try {
+    return {.text = marked_text(member(first), value.value("spans", json()))};
+  } catch (const DataError& error) {
+    throw HttpError(422, name + ": \"spans\": " + error.what());
+  }
 }
 
 }  // namespace

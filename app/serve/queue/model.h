@@ -26,6 +26,7 @@ enum class InputForm {
   kText,
   kTextOrPair,          // a text, or {"text", "text_pair"}
   kPair,                // {"text", "text_pair"}: a query and a passage
+  kMarkedText,          // a text with marks around two entities, or {"text", "spans"}
   kQuestionAndContext,  // {"question", "context"}
 };
 

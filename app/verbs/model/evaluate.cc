@@ -201,7 +201,8 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
       ->needs(null_scores);
   app.add_option("overrides", options.overrides,
                  "data.KEY=value, as in a configuration of bert finetune: data.text_column, data.text_pair_column, "
-                 "data.label_column, data.labels of one's own tables; with --checkpoint data.max_seq_length and "
+                 "data.label_column, data.labels, data.negative_label of one's own tables; data.language of xnli; with "
+                 "--checkpoint data.max_seq_length and "
                  "data.doc_stride, by default those of the run, for models of other programs 384 in SQuAD, else 128")
       ->type_name(kKeyValue);
   app.footer(
@@ -235,6 +236,7 @@ int evaluate_command(int argc, char** argv) {
   const std::string path = find_dataset(options, task);
   const TaskDataConfig config = options.changed({});
   options.files.label_separator = config.label_separator;
+  apply_settings(task, config);
   // The classes are those of labels and predictions together, as scikit-learn has them.
   const bool own_classes = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
   find_labels(task, path, config,

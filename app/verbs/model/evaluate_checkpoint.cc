@@ -87,16 +87,19 @@ int evaluate_torch_command(int argc, char** argv) {
     return kOk;
   }
   const TaskDataConfig named = options.changed({});
-  fit_task(task, pretrained, task.multi_label && named.labels.empty() ? named.label_columns : named.labels);
+  fit_task(task, pretrained, task.several_labels() && named.labels.empty() ? named.label_columns : named.labels);
   TaskDataConfig usual;
   usual.max_seq_length = std::min(usual.max_seq_length, most_tokens(pretrained.model));
   TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(usual));
   config.cut_at_begin = pretrained.model.cut_at_begin;
+  config.entity_markers = text_settings(pretrained.model).entity_markers;
+  apply_settings(task, config);
   if (const int64_t most = pretrained.model.config.max_position_embeddings; config.max_seq_length > most) {
     throw DataError(fmt::format("{}: has {} positions; expected data.max_seq_length of at most that, not {}",
                                 pretrained.name, most, config.max_seq_length));
   }
   const TaskExamples examples = read_examples(task, path, config);
+  if (!examples.remark.empty()) fmt::print(stderr, "bert evaluate: {}\n", examples.remark);
   const TaskFeatures features = make_features(examples, *pretrained.tokenizer, config, /*for_training=*/false);
   check_long_texts(path, features, examples, config, options.long_texts);
   const TaskInference model(pretrained, how);

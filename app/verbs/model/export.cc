@@ -292,6 +292,11 @@ int export_command(int argc, char** argv) {
     pretrained.model.sentence.reset();
     pretrained.sentence_weights = StateDict();
   }
+  if (pretrained.model.start_markers) {
+    throw DataError(options.checkpoint +
+                    ": reads the states of [E1] and [E2], which no format of exports has; expected a model with "
+                    "data.entity_markers cls");
+  }
   ExportProgress progress{.percentage = percentage, .needed = 0};
   for (const auto& weight : pretrained.weights)
     progress.needed += weight.value().numel() * static_cast<int64_t>(c10::elementSize(options.dtype));

@@ -351,12 +351,13 @@ int predict_command(int argc, char** argv) {
     const TaskPredictor predictor(pretrained, options.predictor);
     keep_large_blocks();
     const bool ranks = options.task == Task::kRerank;
-    const auto [texts, encoded] = encoded_texts(options, std::move(input), [&](const InputText& text) {
-      return predictor.encode(ranks ? rerank_pair(text, options.query, options.pair_field)
-                                    : task_input(text, options.question, options.pair_field),
-                              options.answers);
-    });
     const TaskDataConfig settings = text_settings(pretrained.model);
+    const auto [texts, encoded] = encoded_texts(options, std::move(input), [&](const InputText& text) {
+      TaskInput given = ranks ? rerank_pair(text, options.query, options.pair_field)
+                              : task_input(text, options.question, options.pair_field);
+      if (predictor.marks_entities()) given = marked_input(std::move(given), text, settings.spans_column);
+      return predictor.encode(std::move(given), options.answers);
+    });
     const bool questions = predictor.kind() == TaskKind::kQuestionAnswering;
     say_cuts(encoded, fmt::format("{} tokens{}", settings.max_seq_length,
                                   questions ? fmt::format(", or {} in the question", settings.max_query_length) : ""));

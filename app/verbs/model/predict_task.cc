@@ -7,6 +7,7 @@
 
 #include "app/inference/answer_json.h"
 #include "data/io/error.h"
+#include "data/tasks/entity_markers.h"
 
 namespace bert {
 namespace {
@@ -38,6 +39,12 @@ TaskInput task_input(const InputText& text, const std::string& question, const s
   if (field == text.object.end() || !field->is_string())
     throw DataError(fmt::format("no text in the field \"{}\" (--pair-field)", pair_field));
   return {.text = text.text, .second = field->get<std::string>()};
+}
+
+TaskInput marked_input(TaskInput input, const InputText& text, const std::string& spans_field) {
+  if (const auto spans = text.object.find(spans_field); spans != text.object.end())
+    input.text = marked_text(input.text, *spans);
+  return input;
 }
 
 void check_model_of_task(const Pretrained& pretrained, Task wanted) {

@@ -45,6 +45,9 @@ inline void add_no_answers(CLI::App& app, bool& no_answers) {
 /// Throws DataError for a line without that field.
 TaskInput task_input(const InputText& text, const std::string& question, const std::string& pair_field);
 
+/// Puts markers around the two spans in the field `spans_field` of the input's JSON line, if it has them. Throws DataError.
+TaskInput marked_input(TaskInput input, const InputText& text, const std::string& spans_field);
+
 /// Throws DataError if the model of `pretrained` is not of the task `wanted`, which is_finetuned().
 void check_model_of_task(const Pretrained& pretrained, Task wanted);
 

@@ -3,6 +3,7 @@
 
 #include "data/io/error.h"
 #include "data/tasks/conll.h"
+#include "data/tasks/entity_lines.h"
 #include "data/tasks/table_reader.h"
 #include "data/tasks/task_data.h"
 #include "tests/fuzz/targets/fuzz_targets.h"
@@ -12,12 +13,17 @@ namespace bert::testing {
 namespace {
 
 std::vector<std::string> seeds() {
-  return {"1text\tlabel\na \"b\t1\r\nthe cat\t0\n", "2text,label\n\"a, \"\"b\"\"\nc\",1\nd,0\n",
+  return {"1text\tlabel\na \"b\t1\r\nthe cat\t0\n",
+          "2text,label\n\"a, \"\"b\"\"\nc\",1\nd,0\n",
           "3{\"text\": \"a\\u00e9\", \"label\": 1}\n{\"text\": \"b\", \"label\": 0.5, \"more\": [{}]}\n",
           "4-DOCSTART- O\n\nEU B-X\nthe O\n\ncat I-X\n",
           R"(5{"data": [{"paragraphs": [{"context": "the caf\u00e9 1 2 3 cat. the cat", "qas": [)"
           R"({"id": "a", "question": "the cat?", "answers": [{"text": "cat", "answer_start": 15}]},)"
-          R"({"id": "b", "question": "", "is_impossible": true, "answers": []}]}]}]})"};
+          R"({"id": "b", "question": "", "is_impossible": true, "answers": []}]}]}]})",
+          "6{\"id\": \"a\", \"context\": \"the cat\", \"question\": \"b\", \"answers\": {\"text\": [\"cat\"], "
+          "\"answer_start\": [4]}}\n{\"id\": \"b\", \"context\": \"the cat\", \"question\": \"c\", \"answers\": "
+          "{\"text\": [], \"answer_start\": []}}\n",
+          "7{\"text\": \"the caf\\u00e9, cat\", \"label\": [[4, 8, \"X\"]]}\n{\"text\": \"a\", \"label\": []}\n"};
 }
 
 void read_table(const std::string& path, TableFormat format, bool same_width) {
@@ -55,6 +61,16 @@ void read_questions(const std::string& path) {
   }
 }
 
+void read_spans(const std::string& path) {
+  TaskExamples examples;
+  examples.task = task_definition("ner");
+  examples.task.labels = {"O", "B-X", "I-X"};
+  examples.file = path;
+  read_entity_lines(examples, {});
+  for (const TaggedSentence& sentence : examples.sentences)
+    require(!sentence.words.empty() && sentence.tags.size() == sentence.words.size(), "a word has no label");
+}
+
 void read(std::string_view bytes) {
   if (bytes.empty()) return;
   const MemoryFile file(bytes.substr(1));
@@ -69,6 +85,8 @@ void read(std::string_view bytes) {
       return for_each_conll_line(file.path(), [](const ConllLine& line) {
         require(line.kind != ConllLine::Kind::kWord || !line.columns.empty(), "a word has no column");
       });
+    case 7:
+      return read_spans(file.path());
     default:
       read_questions(file.path());
   }
