@@ -1,5 +1,6 @@
 #include "app/checkpoint/tensor_diff.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -29,6 +30,25 @@ double small_float(uint32_t bits, int exponent_bits, int mantissa_bits, bool fin
   return sign * std::ldexp(mantissa + (1U << mantissa_bits), exponent - bias - mantissa_bits);
 }
 
+/// The inverse of small_float() with infinities.
+uint32_t small_float_bits(double value, int exponent_bits, int mantissa_bits) {
+  const uint32_t sign = std::signbit(value) ? 1U << (exponent_bits + mantissa_bits) : 0;
+  const uint32_t infinity = ((1U << exponent_bits) - 1) << mantissa_bits;
+  if (std::isnan(value)) return sign | infinity | 1U << (mantissa_bits - 1);
+  if (value == 0) return sign;
+  const int least = 2 - (1 << (exponent_bits - 1));  // the exponent of the subnormal numbers
+  const int exponent = std::isinf(value) ? -least + 2 : std::max(std::ilogb(value), least);
+  if (exponent > 1 - least) return sign | infinity;
+  const auto mantissa =
+      static_cast<uint32_t>(std::nearbyint(std::ldexp(std::abs(value), mantissa_bits - exponent)));  // to even
+  return sign | std::min(infinity, (static_cast<uint32_t>(exponent - least) << mantissa_bits) + mantissa);
+}
+
+template <class T>
+void append(T value, std::string& data) {
+  data.append(reinterpret_cast<const char*>(&value), sizeof(T));
+}
+
 /// Dtype and shape for messages: "F32 [2, 3]".
 std::string described(const TensorInfo& tensor) {
   std::string sizes;
@@ -53,6 +73,13 @@ double tensor_element(std::string_view dtype, std::string_view data, int64_t ind
   if (dtype == "U32") return read<uint32_t>(data, index);
   if (dtype == "U16") return read<uint16_t>(data, index);
   return read<uint8_t>(data, index);  // U8, BOOL
+}
+
+void append_element(std::string_view dtype, double value, std::string& data) {
+  if (dtype == "F64") return append(value, data);
+  if (dtype == "F32") return append(static_cast<float>(value), data);
+  const bool half = dtype == "F16";
+  append(static_cast<uint16_t>(small_float_bits(value, half ? 5 : 8, half ? 10 : 7)), data);
 }
 
 TensorDifference compare_tensors(const SafetensorsFile& a, const SafetensorsFile& b, const std::string& name) {

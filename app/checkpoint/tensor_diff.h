@@ -22,4 +22,7 @@ TensorDifference compare_tensors(const SafetensorsFile& a, const SafetensorsFile
 /// Element `index` of the bytes of a tensor. Integers beyond 2^53 are rounded.
 double tensor_element(std::string_view dtype, std::string_view data, int64_t index);
 
+/// Appends the number next to `value`, of two the even one, to the bytes of a tensor of F64, F32, F16 or BF16.
+void append_element(std::string_view dtype, double value, std::string& data);
+
 }  // namespace bert

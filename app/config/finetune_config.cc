@@ -36,6 +36,10 @@ void check_required(const FinetuneConfig& config, ConfigReport& report) {
   const bool has_training = !config.data.train_file.empty() || has_sets;
   required("/data/directory", config.data.directory.empty() && (!has_training || config.data.dev_file.empty()),
            "\"glue/SST-2\"");
+  if (config.initial_vocabulary.rows != InitialRows::kNone && config.data.vocab_file.empty()) {
+    report.add("/initial_vocabulary/rows", "want data.vocab_file, the vocabulary of the run, or none here",
+               {"/data/vocab_file"});
+  }
 }
 
 /// Checks that a field of `distillation` which has no effect is at its default.

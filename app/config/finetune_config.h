@@ -21,6 +21,7 @@ namespace bert {
 struct TaskFilesConfig {
   std::string directory;
   std::string train_file, dev_file, test_file;
+  std::string vocab_file;
   TaskDataConfig task;
   TokenizerConfig tokenizer;
 
@@ -30,6 +31,10 @@ struct TaskFilesConfig {
     visit("train_file", self.train_file, "training file, in place of the one in directory", kPath);
     visit("dev_file", self.dev_file, "development file, in place of those in directory", kPath);
     visit("test_file", self.test_file, "file to predict, in place of those in directory; may lack labels", kPath);
+    visit("vocab_file", self.vocab_file,
+          "vocab.txt or tokenizer.json in place of the vocabulary of initial_checkpoint: initial_vocabulary says where "
+          "the rows of its tokens come from",
+          kPath);
     TaskDataConfig::visit_fields(self.task, visit);
     TokenizerConfig::visit_fields(self.tokenizer, visit);
   }

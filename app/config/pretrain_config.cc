@@ -146,6 +146,10 @@ void check(const PretrainConfig& config, ConfigReport& report) {
     report.add("/from_step", "want initial_optimizer_state false: a branch takes the whole optimizer",
                {"/initial_optimizer_state"});
   }
+  if (config.from_step > 0 && config.initial_vocabulary.rows != InitialRows::kNone) {
+    report.add("/from_step", "want initial_vocabulary.rows none: a branch keeps the vocabulary of its data",
+               {"/initial_vocabulary/rows"});
+  }
   if (config.from_step > 0 && config.from_step >= config.max_steps) {
     report.add("/from_step", fmt::format("want less than max_steps {}, got {}", config.max_steps, config.from_step),
                {"/max_steps"});

@@ -102,6 +102,14 @@ void check_run(const RunConfig& config, ConfigReport& report) {
     report.add("/stop_at_step", fmt::format("want at most max_steps {}, got {}", config.max_steps, config.stop_at_step),
                {"/max_steps"});
   }
+  if (config.initial_vocabulary.rows == InitialRows::kNone && !config.initial_vocabulary.from.empty()) {
+    report.add("/initial_vocabulary/rows", "want mean_of_pieces or random with initial_vocabulary.from, got none",
+               {"/initial_vocabulary/from"});
+  }
+  if (config.initial_vocabulary.rows != InitialRows::kNone && config.initial_checkpoint.empty()) {
+    report.add("/initial_vocabulary/rows", "want an initial_checkpoint, whose rows are taken, or none here",
+               {"/initial_checkpoint"});
+  }
   const std::optional<StepRange> profiled = config.profile.range();
   if (!profiled) {
     report.add("/profile/steps",

@@ -1,8 +1,10 @@
 // The settings that every training run has, of pre-training and of fine-tuning.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -66,6 +68,33 @@ struct ProfileConfig {
   }
 };
 
+/// The rows of the tokens that the vocabulary of initial_checkpoint lacks.
+enum class InitialRows : uint8_t {
+  kNone,          // there are no such tokens: both vocabularies are the same
+  kMeanOfPieces,  // Note [Rows of a new vocabulary] in data/tokenizer/vocabulary_rows.h
+  kRandom         // as the run initialises them
+};
+inline std::span<const char* const> names_of(InitialRows /*type*/) {
+  static constexpr std::array<const char*, 3> kNames = {"none", "mean_of_pieces", "random"};
+  return kNames;
+}
+
+struct InitialVocabularyConfig {
+  std::string from;
+  InitialRows rows = InitialRows::kNone;
+
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor&& visit) {
+    visit("from", self.from,
+          "vocab.txt or tokenizer.json of initial_checkpoint, if it has no vocabulary of its own; empty = its own",
+          kPath);
+    visit("rows", self.rows,
+          "rows of tokens that it lacks, in the word embeddings and the decoder's bias: mean_of_pieces: means of the "
+          "rows of the pieces that its tokenizer makes of them; random; none: its vocabulary must be that of the run. "
+          "Rows of tokens that it has stay as they are");
+  }
+};
+
 /// The base of PretrainConfig and FinetuneConfig. Steps are optimizer steps. A value of 0 in a field `*_every` means
 /// never.
 struct RunConfig {
@@ -87,6 +116,7 @@ struct RunConfig {
   int64_t keep_checkpoints = 3;
   std::string initial_checkpoint;
   bool trust_initial_checkpoint = false;
+  InitialVocabularyConfig initial_vocabulary;
   int64_t num_threads = 0;
   bool gradient_checkpointing = false;
   std::vector<std::string> report = {"console", "jsonl", "tensorboard"};
@@ -135,6 +165,7 @@ struct RunConfig {
           "also read an initial_checkpoint, or a teacher, that is a pickle of PyTorch, a format that can hold code; "
           "none is "
           "executed");
+    visit("initial_vocabulary", self.initial_vocabulary, "the vocabulary of initial_checkpoint, where it is another");
     visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads,
           kMayChange);
     visit(

@@ -3,27 +3,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <bit>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
+#include "app/checkpoint/tensor_diff.h"
 #include "app/export/onnx_fields.h"
 #include "data/io/error.h"
 #include "data/io/wire.h"
 
 namespace bert {
 namespace {
-
-/// The bits of the fp16 number next to `value`. Its magnitude is in [2^-14, 65504].
-uint16_t half_bits(float value) {
-  constexpr uint32_t kDroppedBits = 23 - 10;              // of the mantissa
-  constexpr uint32_t kBiasDifference = (127 - 15) << 23;  // of the exponents
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t magnitude = (bits & 0x7fffffffU) - kBiasDifference;
-  const uint32_t to_even = (1U << (kDroppedBits - 1)) - 1 + (magnitude >> kDroppedBits & 1U);
-  return static_cast<uint16_t>((bits >> 16 & 0x8000U) | (magnitude + to_even) >> kDroppedBits);
-}
 
 template <class T>
 std::string bytes_of(const T* values, size_t count) {
@@ -100,8 +90,9 @@ std::string OnnxGraph::constant(const std::string& name, const std::string& type
 }
 
 std::string OnnxGraph::scalar(float value) {
-  const uint16_t half = half_bits(value);
-  return constant(fmt::format("{}", value), dtype_, {}, dtype_ == "F16" ? bytes_of(&half, 1) : bytes_of(&value, 1));
+  std::string bytes;
+  append_element(dtype_, value, bytes);
+  return constant(fmt::format("{}", value), dtype_, {}, bytes);
 }
 
 std::string OnnxGraph::integer(int64_t value) {

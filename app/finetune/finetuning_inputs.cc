@@ -13,7 +13,9 @@
 #include "app/finetune/distillation.h"
 #include "app/finetune/embedding_scoring.h"
 #include "app/finetune/entity_marker_rows.h"
+#include "app/interop/open_tokenizer.h"
 #include "app/system/errors.h"
+#include "app/train/initial_vocabulary.h"
 #include "app/train/micro_batch.h"
 #include "app/train/rank_agreement.h"
 #include "app/train/run_inputs.h"
@@ -41,6 +43,23 @@ Pretrained read_start(const FinetuneConfig& config, int64_t newest, const RunNot
   } catch (const DataError& error) {
     throw DataError(std::string("initial_checkpoint: ") + error.what());
   }
+}
+
+/// Takes the tokens of data.vocab_file in place of those of `start`, whose weights stay as they are.
+void take_vocabulary(FinetuningInputs& inputs, const RunNote& note) {
+  Pretrained& start = inputs.start;
+  const std::string& file = inputs.config.data.vocab_file;
+  if (file.empty() || inputs.newest >= 0) return;
+  const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(file, start.model.tokenizer);
+  inputs.vocabulary_rows = initial_rows(inputs.config, {start.model, start.name}, *tokenizer, file);
+  if (!inputs.vocabulary_rows) return;
+  note("initial_vocabulary: " + inputs.vocabulary_rows->text());
+  const Vocabulary& vocabulary = tokenizer->vocabulary();
+  start.model.vocabulary = vocabulary.tokens();
+  start.model.added_tokens = vocabulary.added();
+  start.model.tokenizer = dynamic_cast<const WordPieceTokenizer&>(*tokenizer).config();
+  start.model.config.vocab_size = vocabulary.size();
+  start.tokenizer = tokenizer;
 }
 
 /// Takes the fields of `from` into `config`. A field that the configuration gives, or that is not at its default, must
@@ -327,6 +346,7 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunP
   apply_settings(inputs.task, config.data.task);
   inputs.newest = find_newest(config, place.group, note);
   inputs.start = read_start(config, inputs.newest, note);
+  take_vocabulary(inputs, note);
   if (config.data.task.entity_markers != EntityMarkers::kNone) {
     const int64_t added = add_entity_markers(inputs.start, config.seed);
     if (added > 0) note(fmt::format("{} entity markers are new tokens, with new rows of the word embeddings", added));

@@ -17,6 +17,7 @@
 #include "data/tasks/task_data.h"
 #include "data/tasks/task_definition.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/vocabulary_rows.h"
 
 namespace bert {
 
@@ -34,6 +35,7 @@ struct FinetuningInputs {
   std::vector<std::string> notes;  // sentences that rank 0 has printed, for the log
   int64_t newest = -1;             // step of the checkpoint from which the run goes on; -1: it begins with `start`
   Pretrained start;                // config.initial_checkpoint, or that checkpoint
+  std::optional<VocabularyRows> vocabulary_rows;  // of the tokens of `tokenizer`, where `start.weights` have others
   TaskDefinition task;  // with all labels; its main metric, which may be kLossFigure, chooses the best checkpoint
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const TaskFeatures> train;

@@ -22,6 +22,7 @@
 #include "app/interop/hugging_face_files.h"
 #include "app/system/errors.h"
 #include "app/tasks/label_set_scoring.h"
+#include "app/train/initial_vocabulary.h"
 #include "app/train/step/optimizer_step.h"
 #include "app/train/trainer.h"
 #include "data/io/error.h"
@@ -357,7 +358,12 @@ void FinetuningRun::start_from_initial_checkpoint() {
   const std::string& name = inputs_.start.name;
   StateDict weights;
   std::vector<std::string> begun, missing;
-  for (const auto& item : state_dict(step_.module())) {
+  const StateDict initial = state_dict(step_.module());
+  if (inputs_.vocabulary_rows) {
+    inputs_.start.weights = extend_embeddings(inputs_.start.weights, *inputs_.vocabulary_rows,
+                                              inputs_.config.initial_vocabulary.rows, initial);
+  }
+  for (const auto& item : initial) {
     const bool of_encoder = item.key().starts_with("bert.");
     const StateDict& source = of_encoder ? inputs_.start.weights : inputs_.start.sentence_weights;
     const torch::Tensor* trained = source.find(item.key());

@@ -38,7 +38,7 @@ BertPart part_of(std::string_view parameter) {
 std::vector<BertParameter> bert_parameters(const BertConfig& config) {
   const int64_t hidden = config.hidden_size, tokens = config.vocab_size;
   Collector all;
-  all.add("bert.embeddings.word_embeddings.weight", {tokens, hidden}, /*has_vocabulary_rows=*/true);
+  all.add(kWordEmbeddings, {tokens, hidden}, /*has_vocabulary_rows=*/true);
   all.add("bert.embeddings.position_embeddings.weight", {config.max_position_embeddings, hidden});
   all.add("bert.embeddings.token_type_embeddings.weight", {config.type_vocab_size, hidden});
   all.layer_norm("bert.embeddings.LayerNorm", hidden);
@@ -53,7 +53,7 @@ std::vector<BertParameter> bert_parameters(const BertConfig& config) {
     all.layer_norm(layer + "output.LayerNorm", hidden);
   }
   all.linear("bert.pooler.dense", hidden, hidden);
-  all.add("cls.predictions.bias", {tokens}, /*has_vocabulary_rows=*/true);
+  all.add(kPredictionBias, {tokens}, /*has_vocabulary_rows=*/true);
   all.linear("cls.predictions.transform.dense", hidden, hidden);
   all.layer_norm("cls.predictions.transform.LayerNorm", hidden);
   all.linear("cls.seq_relationship", hidden, 2);

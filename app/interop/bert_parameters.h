@@ -10,6 +10,10 @@
 
 namespace bert {
 
+// The parameters with a row for each token. The decoder repeats the first.
+inline constexpr const char* kWordEmbeddings = "bert.embeddings.word_embeddings.weight";
+inline constexpr const char* kPredictionBias = "cls.predictions.bias";
+
 /// The parts of BertForPreTraining that checkpoints of other programs have or lack as a whole.
 enum class BertPart : uint8_t {
   kEncoder,           // embeddings and layers

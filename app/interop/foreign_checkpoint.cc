@@ -21,8 +21,6 @@
 namespace bert {
 namespace {
 
-constexpr const char* kWordEmbeddings = "bert.embeddings.word_embeddings.weight";
-constexpr const char* kPredictionBias = "cls.predictions.bias";
 constexpr const char* kDecoderWeight = "cls.predictions.decoder.weight";
 constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
 // Rows that a vocabulary may be padded by: one less than the largest multiple that programs round up to.

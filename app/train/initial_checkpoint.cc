@@ -13,12 +13,15 @@
 #include "app/checkpoint/checkpoint.h"
 #include "app/checkpoint/files.h"
 #include "app/checkpoint/fit.h"
+#include "app/config/finetune_config.h"
 #include "app/distributed/rank_zero.h"
 #include "app/interop/bert_parameters.h"
 #include "app/interop/conversion.h"
 #include "app/interop/foreign_checkpoint.h"
 #include "app/interop/formats.h"
+#include "app/interop/open_tokenizer.h"
 #include "app/system/errors.h"
+#include "app/train/initial_vocabulary.h"
 #include "data/io/error.h"
 #include "model/state_dict.h"
 
@@ -61,12 +64,10 @@ class InitialCheckpoint {
   void start() {
     std::string directory;
     Checkpoint checkpoint = open_initial_checkpoint(directory);
-    const std::string other =
-        vocabulary_difference(checkpoint.state.model.vocabulary, tokenizer().vocabulary().tokens());
-    if (!other.empty()) {
-      throw ConfigError(fmt::format("initial_checkpoint: {} was trained with another vocabulary than {}: {}", directory,
-                                    config().data.vocab_file, other));
-    }
+    ModelDescription model = checkpoint.state.model;
+    if (!checkpoint.state.config.empty()) read_trained_model(checkpoint.state.config, model, directory);
+    if (const auto rows = initial_rows(config(), {model, directory}, tokenizer(), config().data.vocab_file))
+      extend(*rows, checkpoint);
     check_same_function(directory, checkpoint.state);
     if (checkpoint.model.contains("cls.predictions.bias")) {
       fit_objective(directory, checkpoint);
@@ -86,6 +87,7 @@ class InitialCheckpoint {
 
  private:
   [[nodiscard]] const PretrainConfig& config() const { return inputs_.config; }
+  [[nodiscard]] bool changes_vocabulary() const { return config().initial_vocabulary.rows != InitialRows::kNone; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return *inputs_.tokenizer; }
   /// Rank 0 alone has the bytes of tensors.
   [[nodiscard]] TensorBytes tensor_bytes() const {
@@ -120,7 +122,7 @@ class InitialCheckpoint {
     const auto read = [&] {
       ForeignCheckpoint source =
           format.read(config().initial_checkpoint, {.trust = config().trust_initial_checkpoint, .config = {}});
-      if (source.model.config.vocab_size != config().model.vocab_size)
+      if (!changes_vocabulary() && source.model.config.vocab_size != config().model.vocab_size)
         resize_vocabulary(source, config().model.vocab_size);
       return source;
     };
@@ -134,13 +136,32 @@ class InitialCheckpoint {
                         " has no moments of an optimizer here; expected false, which starts from the weights alone");
     }
     const auto* words = dynamic_cast<const WordPieceTokenizer*>(&tokenizer());
-    if (source.states_case && words != nullptr) check_same_words(words->config(), source.model.tokenizer, directory);
+    if (source.states_case && words != nullptr && !changes_vocabulary())
+      check_same_words(words->config(), source.model.tokenizer, directory);
+    if (const std::string& from = config().initial_vocabulary.from; source.model.vocabulary.empty() && !from.empty()) {
+      const auto given = open_tokenizer(from, source.model.tokenizer);
+      if (const auto* old = dynamic_cast<const WordPieceTokenizer*>(given.get()))
+        source.model.tokenizer = old->config();
+      source.model.vocabulary = given->vocabulary().tokens();
+    }
     if (source.model.vocabulary.empty()) {
       log_.say(fmt::format("initial_checkpoint: {} has no vocabulary: its rows are taken as the tokens of {}",
                            directory, config().data.vocab_file));
       source.model.vocabulary = tokenizer().vocabulary().tokens();
     }
     return {.model = read_tensors(source.tensors, tensor_bytes()), .optimizer = StateDict(), .state = state_of(source)};
+  }
+  /// Gives `checkpoint` the rows of the run's vocabulary.
+  void extend(const VocabularyRows& rows, Checkpoint& checkpoint) {
+    const StateDict initial = state_dict(*step_.model);
+    const auto extended = [&](const StateDict& state) {
+      StateDict result = extend_embeddings(state, rows, config().initial_vocabulary.rows, initial);
+      expect_whole(state);
+      return result;
+    };
+    checkpoint.model = extended(checkpoint.model);
+    checkpoint.optimizer = extended(checkpoint.optimizer);
+    log_.say("initial_vocabulary: " + rows.text());
   }
   /// The differences of the configuration in `state` from this one; none if it has no configuration of pre-training.
   [[nodiscard]] std::vector<ConfigDifference> differences_from(const CheckpointState& state,

@@ -1,5 +1,6 @@
 #include "app/train/pretraining_inputs.h"
 
+#include <limits>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -72,6 +73,12 @@ PretrainConfig with_initial_sizes(const PretrainConfig& config, const RunPlace& 
       }
     });
   });
+  if (config.initial_vocabulary.rows != InitialRows::kNone && !given.contains("/model/vocab_size")) {
+    constexpr int64_t kMultiple = 8;  // as tensor cores want it
+    taken.model.vocab_size = std::numeric_limits<int64_t>::max();
+    const int64_t tokens = load_tokenizer(taken)->vocabulary().size();
+    taken.model.vocab_size = (tokens + kMultiple - 1) / kMultiple * kMultiple;
+  }
   return taken;
 }
 

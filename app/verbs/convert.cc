@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "app/cli/percentage.h"
 #include "app/interop/conversion.h"
 #include "app/interop/formats.h"
+#include "app/interop/vocabulary_change.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/output_paths.h"
@@ -35,19 +37,28 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-/// Gives a checkpoint without a tokenizer the vocabulary of --vocab. Throws DataError if it has another vocabulary.
-void add_vocabulary(const ConvertOptions& options, ForeignCheckpoint& source) {
-  if (options.vocab.empty()) return;
+/// Gives a checkpoint the vocabulary of --vocab. Returns the rows of its tokens if the checkpoint has another one.
+std::optional<VocabularyRows> use_vocabulary(const CLI::App& app, const ConvertOptions& options,
+                                             ForeignCheckpoint& source) {
+  if (options.vocab.empty()) return std::nullopt;
   const Vocabulary given = Vocabulary::load(options.vocab);
-  if (source.model.vocabulary.empty()) {
+  std::optional<VocabularyRows> rows;
+  const bool first = source.model.vocabulary.empty();
+  if (first) {
     source.model.vocabulary = given.tokens();
-    source.model.tokenizer.do_lower_case = options.tokenizer.do_lower_case;
-    source.model.tokenizer.strip_accents = options.tokenizer.strip_accents;
-    source.model.tokenizer.tokenize_chinese_chars = options.tokenizer.tokenize_chinese_chars;
     resize_vocabulary(source, source.model.config.vocab_size);  // throws if there are more tokens than rows
-  } else if (const std::string other = vocabulary_difference(source.model.vocabulary, given.tokens()); !other.empty()) {
-    throw DataError(fmt::format("{}: its vocabulary is not that of --vocab {}: {}", source.path, options.vocab, other));
+  } else if (!vocabulary_difference(source.model.vocabulary, given.tokens()).empty()) {
+    rows = change_vocabulary(source, given);
+    source.report.notes.push_back(fmt::format("vocabulary of {}: {}", options.vocab, rows->text()));
   }
+  TokenizerConfig& tokenizer = source.model.tokenizer;
+  const auto take = [&](const char* option, auto TokenizerConfig::*field) {
+    if (first || app.count(option) > 0) tokenizer.*field = options.tokenizer.*field;
+  };
+  take("--cased", &TokenizerConfig::do_lower_case);
+  take("--strip-accents", &TokenizerConfig::strip_accents);
+  take("--tokenize-chinese-chars", &TokenizerConfig::tokenize_chinese_chars);
+  return rows;
 }
 
 ForeignCheckpoint open_source(const ConvertOptions& options, Percentage& percentage) {
@@ -119,7 +130,10 @@ int convert_command(int argc, char** argv) {
                  "bert_config.json of weights of Google or NVIDIA that have none beside them");
   app.add_flag("--trust", options.foreign.trust,
                "also read pickles, files of torch.save(), which can hold code; none is executed");
-  app.add_option("--vocab", options.vocab, "vocab.txt of a model directory without a tokenizer");
+  app.add_option(
+      "--vocab", options.vocab,
+      "vocab.txt of a model directory without a tokenizer, or another vocabulary than the model's: new tokens get "
+      "the mean of the rows of their pieces");
   add_tokenizer_options(app, options.tokenizer, "the tokens of --vocab keep upper case and accents");
   app.add_flag("--overwrite", options.overwrite, "replace the model that --output holds");
   app.add_flag("--raw-weights", options.raw_weights,
@@ -129,7 +143,7 @@ int convert_command(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   Percentage percentage;
   ForeignCheckpoint source = open_source(options, percentage);
-  add_vocabulary(options, source);
+  const std::optional<VocabularyRows> rows = use_vocabulary(app, options, source);
   fmt::print(stderr, "bert convert: {}: {}\n", source.path, source.report.text());
   const auto writing = [&](double share) { percentage.update("writing", share); };
   if (options.to.empty()) {
@@ -138,15 +152,18 @@ int convert_command(int argc, char** argv) {
     write_hugging_face(options.output, source, writing);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const nlohmann::ordered_json line = {{"output", options.output},
-                                       {"format", options.to.empty() ? "checkpoint" : options.to},
-                                       {"loaded", source.report.loaded.size()},
-                                       {"missing", source.report.missing},
-                                       {"unexpected", source.report.unexpected},
-                                       {"reshaped", source.report.reshaped},
-                                       {"ignored", source.report.ignored},
-                                       {"tokens", source.model.vocabulary.size()},
-                                       {"seconds", took.count()}};
+  nlohmann::ordered_json line = {{"output", options.output},
+                                 {"format", options.to.empty() ? "checkpoint" : options.to},
+                                 {"loaded", source.report.loaded.size()},
+                                 {"missing", source.report.missing},
+                                 {"unexpected", source.report.unexpected},
+                                 {"reshaped", source.report.reshaped},
+                                 {"ignored", source.report.ignored},
+                                 {"tokens", source.model.vocabulary.size()},
+                                 {"seconds", took.count()}};
+  if (rows)
+    line["rows"] = {
+        {"kept", rows->kept}, {"moved", rows->moved}, {"new", rows->new_ids.size()}, {"dropped", rows->dropped}};
   fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return kOk;
 }

@@ -62,8 +62,20 @@ WordPieceTokenizer::WordPieceTokenizer(Vocabulary vocabulary, const TokenizerCon
       first_(keys(this->vocabulary(), false)),
       continuation_(keys(this->vocabulary(), true)) {}
 
+WordPieceTokenizer::Piece WordPieceTokenizer::longest_piece(std::string_view text, bool inside) const {
+  const DoubleArray& pieces = inside ? continuation_ : first_;
+  Piece longest;
+  int32_t node = DoubleArray::kRoot;
+  for (size_t at = 0; at < text.size();) {
+    node = pieces.next(node, static_cast<unsigned char>(text[at++]));
+    if (node == DoubleArray::kNone) break;
+    if (const int32_t id = pieces.value(node); id != DoubleArray::kNone) longest = {id, at};
+  }
+  return longest;
+}
+
 template <bool kSpans>
-void WordPieceTokenizer::encode_word(const Word& word, int64_t offset, Encoding& encoding) const {
+void WordPieceTokenizer::encode_word(const Word& word, bool inside, int64_t offset, Encoding& encoding) const {
   const size_t before = encoding.ids.size();
   const auto unknown = [&] {
     encoding.ids.resize(before);
@@ -74,20 +86,10 @@ void WordPieceTokenizer::encode_word(const Word& word, int64_t offset, Encoding&
     }
   };
   if (word.overlong) return unknown();
-  const DoubleArray* pieces = &first_;
-  for (size_t begin = 0; begin < word.text.size(); pieces = &continuation_) {
-    int32_t id = DoubleArray::kNone;
-    size_t end = begin;
-    int32_t node = DoubleArray::kRoot;
-    for (size_t at = begin; at < word.text.size();) {
-      node = pieces->next(node, static_cast<unsigned char>(word.text[at++]));
-      if (node == DoubleArray::kNone) break;
-      if (const int32_t value = pieces->value(node); value != DoubleArray::kNone) {
-        id = value;
-        end = at;
-      }
-    }
-    if (id == DoubleArray::kNone) return unknown();
+  for (size_t begin = 0; begin < word.text.size(); inside = true) {
+    const auto [id, bytes] = longest_piece(word.text.substr(begin), inside);
+    if (bytes == 0) return unknown();
+    const size_t end = begin + bytes;
     encoding.ids.push_back(id);
     if constexpr (kSpans) {
       encoding.spans.push_back({offset + word.spans[begin].begin, offset + word.spans[end - 1].end});
@@ -102,7 +104,7 @@ void WordPieceTokenizer::encode_into(std::string_view text, Encoding& encoding) 
   const auto encode_up_to = [&](int64_t end) {
     encoding.invalid_sequences +=
         basic_.for_each_word<kSpans>(text.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-                                     [&](const Word& word) { encode_word<kSpans>(word, begin, encoding); });
+                                     [&](const Word& word) { encode_word<kSpans>(word, false, begin, encoding); });
     begin = end;
   };
   for (const AddedTokenSearch::Match& match : added_.find(text)) {
@@ -120,6 +122,15 @@ int64_t WordPieceTokenizer::encode(std::string_view text, std::vector<int32_t>& 
   encode_into<false>(text, encoding);
   encoding.ids.swap(ids);
   return encoding.invalid_sequences;
+}
+
+std::vector<int32_t> WordPieceTokenizer::encode_token(std::string_view token) const {
+  if (!token.starts_with(kContinuationPrefix) || token.size() == kContinuationPrefix.size())
+    return Tokenizer::encode(token);
+  Encoding encoding;
+  basic_.for_each_word<false>(token.substr(kContinuationPrefix.size()),
+                              [&](const Word& word) { encode_word<false>(word, encoding.ids.empty(), 0, encoding); });
+  return encoding.ids;
 }
 
 Encoding WordPieceTokenizer::encode_with_offsets(std::string_view text) const {

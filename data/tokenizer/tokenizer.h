@@ -99,13 +99,23 @@ class WordPieceTokenizer : public Tokenizer {
   [[nodiscard]] std::string decode(const std::vector<int32_t>& ids) const override;
   [[nodiscard]] bool is_continuation(int64_t id) const override;
 
+  /// The ids of the text of a token of any vocabulary: those of a part of a word if it begins with ##.
+  [[nodiscard]] std::vector<int32_t> encode_token(std::string_view token) const;
+
+  struct Piece {
+    int32_t id = DoubleArray::kNone;
+    size_t bytes = 0;  // 0: there is none
+  };
+  /// The longest piece with which `text` begins, a folded word or the rest of one (`inside`).
+  [[nodiscard]] Piece longest_piece(std::string_view text, bool inside) const;
+
   [[nodiscard]] const TokenizerConfig& config() const { return config_; }
 
  private:
   template <bool kSpans>
   void encode_into(std::string_view text, Encoding& encoding) const;
   template <bool kSpans>
-  void encode_word(const Word& word, int64_t offset, Encoding& encoding) const;
+  void encode_word(const Word& word, bool inside, int64_t offset, Encoding& encoding) const;
 
   TokenizerConfig config_;
   BasicTokenizer basic_;

@@ -134,6 +134,13 @@ void WordPieceTrainer::forget_rare_words() {
   });
 }
 
+std::vector<std::pair<std::string, int64_t>> WordPieceTrainer::counts() const {
+  std::vector<Count> counts;
+  for (const auto& [word, counted] : words_) counts.emplace_back(word, counted.count);
+  sort_by_count(counts);
+  return counts;
+}
+
 WordsLeftOut WordPieceTrainer::left_out() const {
   const double share = all_words_ == 0 ? 0 : static_cast<double>(left_out_count_) / static_cast<double>(all_words_);
   return {.words = left_out_words_, .share = share};

@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "data/config.h"
@@ -80,6 +81,9 @@ class WordPieceTrainer {
   /// Words of the text that add() forgot, and after train(), with those that were not given to sentencepiece for want
   /// of memory.
   [[nodiscard]] WordsLeftOut left_out() const;
+
+  /// The counted words, most frequent first, then by bytes.
+  [[nodiscard]] std::vector<std::pair<std::string, int64_t>> counts() const;
 
   /// Returns exactly vocab_size tokens (at most, with allow_fewer): [PAD] [UNK] [CLS] [SEP] [MASK], then the characters
   /// by frequency, each also as ##continuation if it can be one, then pieces of words in the order of learning. Throws

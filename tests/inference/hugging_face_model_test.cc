@@ -106,6 +106,31 @@ TEST_CASE("A model of transformers gives its logits here, and exported", "[golde
         Predictor(path).fill_mask("the [MASK] sat.", 3).masks[0][0].token_str);
 }
 
+TEST_CASE("A model with another vocabulary gives the logits of transformers with the same rows",
+          "[golden][interop][vocabulary]") {
+  const TemporaryDirectory directory;
+  const nlohmann::json want = nlohmann::json::parse(std::ifstream(bert::testing::golden("vocabulary_change.json")));
+  const std::string vocab = directory.path("v.txt"), output = directory.path("output");
+  std::ofstream lines(vocab);
+  for (const nlohmann::json& token : want["tokens"]) lines << token.get<std::string>() << "\n";
+  lines.close();
+  REQUIRE(run_command(convert_command, {"convert", "--from", "huggingface", "--input", hf_directory(directory),
+                                        "--output", output, "--vocab", vocab})
+              .code == 0);
+  const Pretrained pretrained = load_pretrained(output);
+  BertForPreTraining model(pretrained.model.config);
+  load_state_dict(*model, pretrained.weights);
+  model->eval();
+  std::vector<int32_t> text = pretrained.tokenizer->encode(want["text"].get<std::string>());
+  text.insert(text.begin(), pretrained.tokenizer->vocabulary().cls_id());
+  text.push_back(pretrained.tokenizer->vocabulary().sep_id());
+  CHECK(text == want["input_ids"].get<std::vector<int32_t>>());
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor ids = torch::tensor(text).to(torch::kLong).unsqueeze(0);
+  const PretrainingOutput logits = model->forward(ids, torch::zeros_like(ids), torch::ones_like(ids));
+  CHECK(mismatch(logits.mlm_logits.flatten(), tensor_of(want["prediction_logits"]), kFloat) == "");
+}
+
 TEST_CASE("An encoder of transformers has its features, and fills no masks", "[golden][interop]") {
   const TemporaryDirectory directory;
   const Inputs inputs;

@@ -169,9 +169,39 @@ TEST_CASE("A model without a tokenizer takes the vocabulary of --vocab", "[unit]
   std::ofstream(vocab) << lines << "more\n";
   CHECK_THAT(with_vocab({"--overwrite"}).err, Contains("has 25 tokens; expected at most vocab_size 24"));
   fs::rename(directory.path("tokenizer.json"), input + "/tokenizer.json");
-  std::ofstream(vocab) << lines.replace(lines.find("cat"), 3, "dog");
-  CHECK_THAT(with_vocab({"--overwrite"}).err, Contains("its vocabulary is not that of --vocab " + vocab +
-                                                       ": token 9 is \"cat\" there and \"dog\" here"));
+}
+
+TEST_CASE("A model takes another vocabulary than its own, and transformers' files have it",
+          "[golden][interop][vocabulary]") {
+  const TemporaryDirectory directory;
+  const std::string input = hf_directory(directory), ours = directory.path("ours"), theirs = directory.path("theirs"),
+                    vocab = directory.path("v.txt");
+  const nlohmann::json want = nlohmann::json::parse(std::ifstream(testing::golden("vocabulary_change.json")));
+  std::ofstream lines(vocab);
+  for (const nlohmann::json& token : want["tokens"]) lines << token.get<std::string>() << "\n";
+  lines.close();
+  REQUIRE(from_hf(input, ours).code == kOk);
+  for (const std::string& from : {input, ours}) {
+    const CommandResult result =
+        convert({"--to", "huggingface", "--input", from, "--output", theirs, "--vocab", vocab, "--overwrite"});
+    INFO(result.err);
+    REQUIRE(result.code == kOk);
+    CHECK_THAT(result.err, Contains("21 rows kept, 2 moved, 7 new (2 of them [UNK] so far), 1 dropped"));
+    const nlohmann::json line = nlohmann::json::parse(result.out);
+    CHECK(line["rows"] == nlohmann::json{{"kept", 21}, {"moved", 2}, {"new", 7}, {"dropped", 1}});
+    CHECK(nlohmann::json::parse(read_file(theirs + "/config.json"))["vocab_size"] == 30);
+    CHECK(nlohmann::json::parse(read_file(theirs + "/tokenizer.json"))["model"]["vocab"]["unaffable"] == 19);
+    CHECK(read_file(theirs + "/vocab.txt") == read_file(vocab));
+    CHECK(nlohmann::json::parse(read_file(theirs + "/tokenizer_config.json"))["do_lower_case"] == true);
+  }
+  const CommandResult cased =
+      convert({"--to", "huggingface", "--input", ours, "--output", theirs, "--vocab", vocab, "--cased", "--overwrite"});
+  REQUIRE(cased.code == kOk);
+  CHECK(nlohmann::json::parse(read_file(theirs + "/tokenizer_config.json"))["do_lower_case"] == false);
+  const CommandResult same =
+      convert({"--to", "huggingface", "--input", theirs, "--output", directory.path("same"), "--vocab", vocab});
+  CHECK(same.code == kOk);
+  CHECK_FALSE(nlohmann::json::parse(same.out).contains("rows"));
 }
 
 TEST_CASE("convert says what is wrong with its command line and its input", "[unit][interop]") {

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -153,6 +155,62 @@ TEST_CASE("bert vocab leaves out characters where it may, and words that are too
              Contains("left out the 1 rarest of 3 characters, 17 % of the text: words with them become [UNK]") &&
                  Contains("left out 1 words of more than 200 characters"));
   CHECK(read_file(directory.path("vocab.txt")) == "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\u4E00\n\u4E01\n");
+}
+
+TEST_CASE("bert vocab --extend adds the words of a text to a vocabulary, and --replace compares a new one",
+          "[unit][vocabulary]") {
+  const TemporaryDirectory directory;
+  const std::string old = directory.path("old.txt"), text = directory.path("text"), output = directory.path("new.txt");
+  std::string lines = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n[unused0]\nthe\n";
+  for (const char letter : std::string("abcdefghiklmnoprstuvx"))
+    lines += std::string(1, letter) + "\n##" + letter + "\n";
+  write_file(old, lines);
+  write_file(text, "The virus, the corona-virus. Coronavirus: CORONA!\nvirus virus \u03B1\u03B1\n");
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"vocab", "--input", text, "--output", output});
+    return testing::run_command(vocab_command, more);
+  };
+  // Of 15 words 5 are punctuation and one is Greek, all [UNK]. virus saves 4 tokens 4 times, corona 5 tokens 3 times. A
+  // third piece would shorten a word that is there once.
+  testing::CommandResult result = run({"--extend", old, "--add", "3"});
+  CHECK(result.code == kBadData);
+  CHECK_THAT(result.err, Contains("no more than 2 tokens save others, not 3"));
+  CHECK_FALSE(std::filesystem::exists(output));
+  result = run({"--extend", old, "--add", "3", "--use-unused", "--reserve", "1", "--allow-fewer"});
+  INFO(result.err);
+  REQUIRE(result.code == kOk);
+  std::string want = lines;
+  CHECK(read_file(output) == want.replace(want.find("[unused0]"), 9, "virus") + "corona\n[unused1]\n");
+  nlohmann::json line = nlohmann::json::parse(result.out);
+  CHECK(line["words"] == 15);
+  CHECK(line["tokens_before"] == 2 + 4 * 5 + 2 * 6 + 11 + 5 + 1);
+  CHECK(line["tokens"] == 2 + 4 + 2 + 6 + 5 + 1);
+  CHECK(line["saved"].get<double>() == testing::Approx(31.0 / 51.0));
+  CHECK(line["unknown_before"].get<double>() == testing::Approx(6.0 / 15.0));
+  CHECK(line["unknown"] == line["unknown_before"]);
+  CHECK(line["rows"] == nlohmann::json{{"kept", 48}, {"moved", 0}, {"new", 3}, {"dropped", 1}});
+  CHECK_THAT(result.err, Contains("15 words: 51 tokens before, 20 now, 60.8 % saved; unknown words 40.000 % before"));
+
+  result = run({"--extend", old, "--add", "9", "--min-frequency", "1"});
+  REQUIRE(result.code == kOk);  // also coronavirus, five marks and the Greek word
+  CHECK(nlohmann::json::parse(result.out)["unknown"] == 0);
+  CHECK(nlohmann::json::parse(result.out)["tokens"] == 15);
+
+  result = run({"--replace", old, "--reserve", "2", "--allow-fewer"});
+  REQUIRE(result.code == kOk);
+  line = nlohmann::json::parse(result.out);
+  CHECK(read_file(output).ends_with("[unused0]\n[unused1]\n"));
+  CHECK(line["unknown"] == 0);
+  CHECK(line["rows"]["kept"].get<int>() + line["rows"]["moved"].get<int>() + line["rows"]["dropped"].get<int>() == 49);
+  CHECK(run({"--size", "40", "--reserve", "3", "--allow-fewer"}).code == kOk);
+  CHECK(run({"--replace", old, "--extend", old, "--add", "1"}).code == kUsage);
+  CHECK(run({"--extend", old}).code == kUsage);
+  CHECK(run({"--extend", old, "--add", "1", "--size", "9"}).code == kUsage);
+  CHECK(run({"--add", "1", "--size", "9"}).code == kUsage);
+  CHECK(run({}).code == kUsage);
+  result =
+      testing::run_command(vocab_command, {"vocab", "--input", text, "--output", old, "--extend", old, "--add", "1"});
+  CHECK(result.code == kUsage);
 }
 
 }  // namespace bert
