@@ -1,7 +1,10 @@
 #include "cuda_ext/compat.h"
 
+#include <c10/util/Exception.h>
+
 #ifdef USE_CUDA
 #include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -9,6 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
+#include <vector>
 #endif
 
 namespace bert::compat {
@@ -30,6 +34,36 @@ ForbidSynchronization::ForbidSynchronization() {
 ForbidSynchronization::~ForbidSynchronization() {
   c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
 }
+
+struct DeviceGraphs::Impl {
+  std::vector<std::unique_ptr<at::cuda::CUDAGraph>> graphs;
+  at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
+};
+DeviceGraphs::DeviceGraphs() : impl_(std::make_unique<Impl>()) {}
+DeviceGraphs::~DeviceGraphs() = default;
+
+size_t DeviceGraphs::capture(const std::function<void()>& body) {
+  auto graph = std::make_unique<at::cuda::CUDAGraph>();
+  // Thread-local, because loaders allocate pinned memory and NCCL's watchdog asks for events meanwhile.
+  graph->capture_begin(impl_->pool, cudaStreamCaptureModeThreadLocal);
+  try {
+    body();
+  } catch (...) {
+    try {
+      graph->capture_end();
+    } catch (const c10::Error&) {  // the capture was broken
+    }
+    cudaGetLastError();
+    throw;
+  }
+  graph->capture_end();
+  impl_->graphs.push_back(std::move(graph));
+  return impl_->graphs.size() - 1;
+}
+
+void DeviceGraphs::replay(size_t graph) { impl_->graphs.at(graph)->replay(); }
+
+void release_cached_memory() { c10::cuda::CUDACachingAllocator::emptyCache(); }
 
 int64_t device_allocations(c10::Device device) {
   return device.is_cuda() ? c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).num_device_alloc : 0;
@@ -80,6 +114,12 @@ NoDevice why_no_device() {
 #else
 ForbidSynchronization::ForbidSynchronization() = default;
 ForbidSynchronization::~ForbidSynchronization() = default;
+struct DeviceGraphs::Impl {};
+DeviceGraphs::DeviceGraphs() { TORCH_CHECK(false, "this build is without CUDA (app/setup.sh --cuda)"); }
+DeviceGraphs::~DeviceGraphs() = default;
+size_t DeviceGraphs::capture(const std::function<void()>& /*body*/) { return 0; }
+void DeviceGraphs::replay(size_t /*graph*/) {}
+void release_cached_memory() {}
 int64_t device_allocations(c10::Device /*device*/) { return 0; }
 int64_t free_memory(c10::Device /*device*/) { return 0; }
 int64_t total_memory(c10::Device /*device*/) { return 0; }

@@ -4,6 +4,8 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 // LibTorch 2.8 lacks the operator and the query of cuDNN's version. Its cuDNN is 9.10, which would not be chosen in any
@@ -22,6 +24,28 @@ class ForbidSynchronization {
   ForbidSynchronization(const ForbidSynchronization&) = delete;
   ForbidSynchronization& operator=(const ForbidSynchronization&) = delete;
 };
+
+/// Work that is captured once and replayed: CUDA graphs. Their temporary memory is one pool of LibTorch's allocator, so
+/// replays must follow each other on one stream, and nothing that was allocated during a capture may be used after it.
+class DeviceGraphs {
+ public:
+  DeviceGraphs();
+  ~DeviceGraphs();
+  DeviceGraphs(const DeviceGraphs&) = delete;
+  DeviceGraphs& operator=(const DeviceGraphs&) = delete;
+  /// Captures what `body` launches on the current stream, which must be one of LibTorch's pool; none of it runs. Other
+  /// threads may use the device. Returns the graph's number, from 0. Throws what `body` throws, and c10::Error if
+  /// something in it cannot be captured.
+  size_t capture(const std::function<void()>& body);
+  void replay(size_t graph);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Gives the memory that LibTorch's allocator caches back to the driver.
+void release_cached_memory();
 
 /// Number of times that LibTorch's allocator asked the driver for memory of this device; 0 for the CPU.
 int64_t device_allocations(c10::Device device);

@@ -75,13 +75,17 @@ at::Tensor dropout(const at::Tensor& x, const Dropout& dropout);
 /// num_classes], labels [M] int64 in [0, num_classes). Another label throws on the CPU; on other devices the loss and
 /// the gradient of its row are NaN. Columns from num_classes on are padding: they take no part and have gradient 0. If
 /// nothing else holds the logits, backward writes the gradient over them; a second backward through the same graph then
-/// throws.
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes);
+/// throws. `counted`, an fp32 scalar, is a number of rows: those after the first so many take no part, and have gradient
+/// 0; undefined: all count.
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes,
+                         const at::Tensor& counted = {});
 
-/// cross_entropy() and the terms of its mean: [M] fp32 (fp64 for fp64 logits), without gradient.
+/// cross_entropy() and the terms of its mean: [M] fp32 (fp64 for fp64 logits), without gradient; 0 of rows that take no
+/// part.
 struct CrossEntropyOfRows {
   at::Tensor mean, rows;
 };
-CrossEntropyOfRows cross_entropy_of_rows(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes);
+CrossEntropyOfRows cross_entropy_of_rows(const at::Tensor& logits, const at::Tensor& labels, int64_t num_classes,
+                                         const at::Tensor& counted = {});
 
 }  // namespace bert::ops

@@ -14,8 +14,9 @@ constexpr int64_t dropout_key(int64_t sequence, int64_t position) {
 }
 constexpr int64_t sequence_of_dropout_key(int64_t key) { return key >> kDropoutKeyPositionBits; }
 
-/// A batch of sequences laid end to end without padding. T real tokens, B sequences, M masked tokens. Integer tensors
-/// are int64 unless stated; all tensors live on one device.
+/// A batch of sequences laid end to end without padding between them. T tokens, B sequences, M masked tokens; a static
+/// batch ends in some that no result depends on (Note [Static batches] in data/loader/batch_plan.h). Integer tensors are
+/// int64 unless stated; all tensors live on one device.
 struct PackedBatch {
   at::Tensor input_ids;             // [T]
   at::Tensor token_type_ids;        // [T]
@@ -35,6 +36,11 @@ struct PackedBatch {
                // tokens [T], -100: none; first and last token of answers [B, 2]; choices [N] of N questions with
                // B / N sequences each; values [N] fp32 of rows of embeddings, likewise; 0 or 1 of independent labels
                // [B, labels] fp32; undefined in pre-training
+  at::Tensor counted;  // [2] fp32: the masked tokens and the sequences that are no padding; undefined: all
+  struct Padding {
+    int64_t tokens = 0, sequences = 0, masked = 0;
+  };
+  Padding padding;  // of a static batch, at the ends of its tensors
 
   /// Calls visit(tensor) for every tensor of `self`, which is a PackedBatch or a const PackedBatch.
   template <class Self, class Visitor>
@@ -49,6 +55,7 @@ struct PackedBatch {
     visit(self.masked_sources);
     visit(self.next_sentence_labels);
     visit(self.labels);
+    visit(self.counted);
   }
 
   /// This batch on `device`. Copies from pinned memory are asynchronous. Undefined tensors stay undefined.
@@ -60,6 +67,7 @@ struct PackedBatch {
     return result;
   }
 
+  // With padding:
   [[nodiscard]] int64_t num_tokens() const { return input_ids.numel(); }
   [[nodiscard]] int64_t num_sequences() const { return cu_seqlens.numel() - 1; }
   [[nodiscard]] int64_t num_masked() const { return masked_positions.numel(); }

@@ -115,7 +115,15 @@ BertModelOutput BertModelImpl::forward(const PackedBatch& batch, int64_t dropout
                               .training = is_training()};
   BertModelOutput output;
   output.last_hidden_state = encoder->forward(embeddings->forward(batch, context), context);
-  if (!pooler.is_empty()) output.pooler_output = pooler->forward(output.last_hidden_state, context);
+  if (pooler.is_empty()) return output;
+  PackedContext of_pooler = context;
+  if (batch.counted.defined()) {
+    // A sequence without tokens may begin behind the last one. The CPU, which needs no fixed shapes, leaves padding out.
+    of_pooler.cu_seqlens = batch.cu_seqlens.is_cpu()
+                               ? batch.cu_seqlens.narrow(0, 0, batch.cu_seqlens.numel() - batch.padding.sequences)
+                               : batch.cu_seqlens.clamp_max(batch.num_tokens() - 1);
+  }
+  output.pooler_output = pooler->forward(output.last_hidden_state, of_pooler);
   return output;
 }
 

@@ -10,6 +10,11 @@ namespace {
 
 torch::Tensor first_rows(const PackedBatch& batch) { return batch.cu_seqlens.narrow(0, 0, batch.num_sequences()); }
 
+/// PackedBatch::counted of the masked tokens (0) or the sequences (1); undefined: all count.
+torch::Tensor counted(const PackedBatch& batch, int64_t which) {
+  return batch.counted.defined() ? batch.counted.select(0, which) : torch::Tensor();
+}
+
 /// Columns of the logits: on CUDA whole 16-byte vectors of half precision, Note [Padded vocabulary]. Products on the
 /// CPU gain nothing from that.
 int64_t logit_columns(const torch::Tensor& word_embeddings) {
@@ -87,10 +92,12 @@ PretrainingOutput BertForPreTrainingImpl::forward(const torch::Tensor& input_ids
 }
 
 PretrainingLoss pretraining_loss(const PretrainingOutput& output, const PackedBatch& batch, int64_t vocab_size) {
+  const torch::Tensor masked = counted(batch, 0);
   if (!batch.masked_sources.defined()) {
-    return add_sentence_pair_loss(ops::cross_entropy(output.mlm_logits, batch.masked_ids, vocab_size), output, batch);
+    return add_sentence_pair_loss(ops::cross_entropy(output.mlm_logits, batch.masked_ids, vocab_size, masked), output,
+                                  batch);
   }
-  const auto mlm = ops::cross_entropy_of_rows(output.mlm_logits, batch.masked_ids, vocab_size);
+  const auto mlm = ops::cross_entropy_of_rows(output.mlm_logits, batch.masked_ids, vocab_size, masked);
   PretrainingLoss loss = add_sentence_pair_loss(mlm.mean, output, batch);
   loss.mlm_of_tokens = mlm.rows;
   return loss;
@@ -99,8 +106,9 @@ PretrainingLoss pretraining_loss(const PretrainingOutput& output, const PackedBa
 PretrainingLoss add_sentence_pair_loss(const torch::Tensor& mlm, const PretrainingOutput& output,
                                        const PackedBatch& batch) {
   const bool pairs = output.nsp_logits.defined() && batch.next_sentence_labels.defined();
+  const auto labels = [&] { return batch.next_sentence_labels.narrow(0, 0, output.nsp_logits.size(0)); };
   const torch::Tensor nsp =
-      pairs ? ops::cross_entropy(output.nsp_logits, batch.next_sentence_labels, output.nsp_logits.size(1))
+      pairs ? ops::cross_entropy(output.nsp_logits, labels(), output.nsp_logits.size(1), counted(batch, 1))
             : at::zeros({}, mlm.options().requires_grad(false));
   return {.total = mlm + nsp, .mlm = mlm, .nsp = nsp, .mlm_of_tokens = {}};
 }

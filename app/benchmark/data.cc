@@ -66,7 +66,7 @@ nlohmann::ordered_json benchmark_data(const std::shared_ptr<const PretrainingSha
     sequences += std::ssize(step.places);
     tokens += step.num_tokens();
     capacity += step.capacity;
-    for (const PackedBatch& batch : step.micro_batches) masked += batch.num_masked();
+    for (const PackedBatch& batch : step.micro_batches) masked += batch.num_masked() - batch.padding.masked;
     for (const ExampleOrder::Place& place : step.places) bytes += shards->bytes_of_row(place.example);
   }
   const double total = std::accumulate(seconds.begin(), seconds.end(), 0.0), cpu = processor_seconds() - cpu_before;

@@ -135,6 +135,15 @@ void check(const PretrainConfig& config, ConfigReport& report) {
                            config.data.length_bin_size),
                {"/micro_batch_tokens"});
   }
+  if (config.cuda_graphs != CudaGraphs::kOff && config.micro_batch_tokens == 0) {
+    report.add("/cuda_graphs", "want off without micro_batch_tokens, which gives batches fixed shapes",
+               {"/micro_batch_tokens"});
+  }
+  if (config.cuda_graphs != CudaGraphs::kOff && config.distributed.shard_optimizer_state)
+    report.add("/cuda_graphs", "want off with shard_optimizer_state, whose update consists of several ranks' parts",
+               {"/distributed/shard_optimizer_state"});
+  if (config.cuda_graphs == CudaGraphs::kOn && config.device == "cpu")
+    report.add("/cuda_graphs", "want off or auto on the CPU, got on", {"/device"});
   if (config.evaluate_every > 0 && config.data.validation.empty()) {
     report.add("/evaluate_every",
                fmt::format("want data.validation to evaluate on, or 0 here, got {}", config.evaluate_every),

@@ -41,6 +41,13 @@ inline std::span<const char* const> names_of(CorruptedRows /*type*/) {
   return kNames;
 }
 
+/// Steps as CUDA graphs: none; all, or the run ends with an error; or all if that works.
+enum class CudaGraphs : uint8_t { kOff, kOn, kIfEqual };
+inline std::span<const char* const> names_of(CudaGraphs /*type*/) {
+  static constexpr std::array<const char*, 3> kNames = {"off", "on", "auto"};
+  return kNames;
+}
+
 struct DataSourcesConfig {
   std::vector<std::string> train;
   std::vector<DataSourceConfig> sources;
@@ -91,6 +98,7 @@ struct PretrainConfig : RunConfig {
   int64_t from_step = 0;
   int64_t max_tokens = 0;
   double num_train_epochs = 0;
+  CudaGraphs cuda_graphs = CudaGraphs::kOff;
   DataSourcesConfig data;
   /// As FinetuneConfig::given; only load_pretrain_config() fills it in.
   std::set<std::string> given;
@@ -121,6 +129,11 @@ struct PretrainConfig : RunConfig {
           "in place of micro_batch_size: a micro-batch holds as many of the step's sequences as have room in so many "
           "tokens; 0 = micro_batch_size sequences",
           0, int64_t{1} << 30, kMayChange);
+    visit(
+        "cuda_graphs", self.cuda_graphs,
+        "with micro_batch_tokens on CUDA: on: steps are captured once and replayed, after one step both ways; the run "
+        "ends if a bit differs or a capture fails; auto: it goes on without them; off: no graphs",
+        kMayChange);
     visit("initial_checkpoint", self.initial_checkpoint,
           "run, checkpoint or model of another program whose weights the run starts from, and whose sizes stand for "
           "fields "

@@ -121,6 +121,16 @@ MemoryPlan plan_memory(const RunConfig& config, const std::vector<int64_t>& size
   return plan;
 }
 
+double evaluation_bytes(const RunConfig& config, const std::vector<int64_t>& parameters, const SequenceSize& sequence,
+                        int64_t sequences) {
+  const bool casts = low_precision(config.precision) && !low_precision_weights(config.precision);
+  const double weights = static_cast<double>(std::accumulate(parameters.begin(), parameters.end(), int64_t{0}));
+  const BertConfig& model = config.model;
+  const auto layer = static_cast<double>(4 * model.hidden_size + 2 * model.intermediate_size) * sequence.tokens,
+             logits = static_cast<double>(model.vocab_size) * sequence.masked;
+  return (casts ? 2 * weights : 0) + static_cast<double>(sequences) * compute_bytes(config) * std::max(layer, logits);
+}
+
 double plannable_bytes(const RunConfig& config, double free, bool is_gpu) {
   constexpr double kShareOfCpu = 0.8;
   if (!is_gpu) return kShareOfCpu * free;

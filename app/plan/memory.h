@@ -38,7 +38,8 @@ double layer_bytes_per_token(const BertConfig& config, double compute_bytes);
 /// Bytes on one GPU.
 struct MemoryPlan {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0;
-  [[nodiscard]] double total() const { return weights + gradients + optimizer + activations; }
+  double beside_graphs = 0;  // evaluation_bytes(), with graphs
+  [[nodiscard]] double total() const { return weights + gradients + optimizer + activations + beside_graphs; }
 };
 
 /// A sequence, or the mean of several.
@@ -66,6 +67,15 @@ struct SequenceSize {
 /// largest of `ranks` shares if it is sharded.
 MemoryPlan plan_memory(const RunConfig& config, const std::vector<int64_t>& parameters, const SequenceSize& sequence,
                        int64_t ranks);
+
+/// Sequences that an evaluation computes at once; its figures do not depend on it.
+inline constexpr int64_t kEvaluationBatch = 32;
+
+/// The bytes of an evaluation of `sequences` sequences at once beside the weights: autocast's copies of these, and either
+/// the widest layer or the logits. Without graphs they lie where a step's activations were; graphs keep their memory
+/// (Note [Graphs of a step] in app/train/step/step_graphs.h).
+double evaluation_bytes(const RunConfig& config, const std::vector<int64_t>& parameters, const SequenceSize& sequence,
+                        int64_t sequences);
 
 /// The bytes of `free` ones that a plan may fill. The rest is for what plan_memory() leaves out. On a GPU that is
 /// workspaces of cuBLAS and gaps between the blocks of LibTorch's allocator, with gradient checkpointing more of them.

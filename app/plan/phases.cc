@@ -237,6 +237,10 @@ int64_t ports_of(const PlanOptions& options) {
 /// The plan of steps of one size; `config` is without the name of its file.
 Phase phase_of(const PretrainConfig& config, const Cluster& cluster, const Sequence& sequence,
                const std::optional<Measurement>& measured, double mfu) {
+  const SequenceSize size = {.tokens = sequence.tokens, .masked = sequence.masked};
+  MemoryPlan memory = plan_memory(config, parameter_sizes(config), size, cluster.gpus());
+  if (config.cuda_graphs != CudaGraphs::kOff && config.evaluate_every > 0)
+    memory.beside_graphs = evaluation_bytes(config, parameter_sizes(config), size, kEvaluationBatch);
   StepWork work = work_of(config, cluster.gpus());
   work.micro_step_seconds = measured ? measured_micro_step(*measured, config, cluster.gpu)
                                      : assumed_micro_step(config, sequence, mfu, cluster.gpu);
@@ -249,8 +253,7 @@ Phase phase_of(const PretrainConfig& config, const Cluster& cluster, const Seque
           .steps = config.max_steps,
           .measured = measured.has_value(),
           .time = predict_step(work, cluster),
-          .memory = plan_memory(config, parameter_sizes(config), {.tokens = sequence.tokens, .masked = sequence.masked},
-                                cluster.gpus())};
+          .memory = memory};
 }
 
 }  // namespace
@@ -332,9 +335,11 @@ void print_plan(const std::vector<Phase>& phases, const PlanOptions& options) {
     fmt::print("  throughput     {:.0f} sequences/s\n", p.sequences_per_second());
     fmt::print(
         "  memory         {:.1f} GB at least of {:.0f}: weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, "
-        "activations {:.1f}{}\n",
+        "activations {:.1f}{}{}\n",
         p.memory.total() / 1e9, cluster.gpu.memory / 1e9, p.memory.weights / 1e9, p.memory.gradients / 1e9,
         p.memory.optimizer / 1e9, p.memory.activations / 1e9,
+        p.memory.beside_graphs > 0 ? fmt::format(", evaluations beside graphs {:.1f}", p.memory.beside_graphs / 1e9)
+                                   : "",
         p.memory.total() > cluster.gpu.memory ? "  DOES NOT FIT: lower micro_batch_size" : "");
     fmt::print("  duration       {} steps, {:.2f} days ({:.1f} hours)\n", p.steps, p.days(), 24 * p.days());
     days += p.days();

@@ -60,11 +60,23 @@ PretrainingRun::PretrainingRun(PretrainingInputs inputs, const RunPlace& place)
            step_),
       loader_(make_loader(inputs_, place)) {
   for (const std::string& sentence : inputs_.notes) log_.note(sentence);
+  if (inputs_.config.cuda_graphs != CudaGraphs::kOff) use_graphs(place.device);
   if (const size_t sources = inputs_.config.data.sources.size(); sources > 1)
     step_.sum_losses_by_source(static_cast<int64_t>(sources));
   if (!inputs_.validation) return;
   log_.say("counting the words of data.train: evaluations compare their loss with that of word frequencies");
   unigram_.emplace(*inputs_.train, inputs_.config.data.corrupted_rows == CorruptedRows::kSkip);
+}
+
+void PretrainingRun::use_graphs(c10::Device device) {
+  const bool required = inputs_.config.cuda_graphs == CudaGraphs::kOn;
+  if (device.is_cuda()) {
+    step_.use_graphs(required, [this](const std::string& text) { log_.say(text); });
+  } else if (required) {
+    throw ConfigError("cuda_graphs on: the run is on the CPU; set cuda_graphs=auto or off");
+  } else {
+    log_.note("cuda_graphs auto: no graphs on the CPU");
+  }
 }
 
 std::optional<DynamicMasking> PretrainingRun::validation_masking() const {

@@ -47,6 +47,7 @@ class PretrainingRun : public RunState {
   void announce(int64_t applied) override;
 
  private:
+  void use_graphs(c10::Device device);
   Earlier read_earlier(const CheckpointState& state, const std::string& directory) override;
   void start_from_initial_checkpoint() override;
   void describe(Checkpoint& checkpoint) override;

@@ -160,15 +160,13 @@ class Trainer {
   }
   /// What follows the last step: the last lines of the log, and the exit code.
   int end();
-  /// This rank's part of the next step, on the device.
+  /// This rank's part of the next step.
   GlobalStep next_step() {
     GlobalStep step = run_.loader().next_step();
     run_.log().add(step);
     if (sequence_log_) sequence_log_->write(step);
     damaged_.add(step.damaged);
-    const int64_t tokens = step.num_tokens();
-    step.move_to(run_.step().device());
-    if (std::exchange(first_step_, false)) report_balance(tokens);
+    if (std::exchange(first_step_, false)) report_balance(step.num_tokens());
     return step;
   }
   /// Prints how evenly tokens are dealt to the ranks. Every rank must call it.
@@ -371,6 +369,7 @@ int Trainer::end() {
   run_.log().write_layers(applied_);
   run_.log().finish();
   report_damage();
+  if (const std::string graphs = run_.step().graph_report(); !graphs.empty()) run_.log().note(graphs);
   if (stopping_ && applied_ < last_step_) end_if_data_fails();
   const bool finished = !stopping_ || applied_ == max_steps_ || ended_early_;
   run_.log().end(applied_, finished);

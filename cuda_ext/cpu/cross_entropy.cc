@@ -10,11 +10,17 @@
 namespace bert::cpu {
 namespace {
 
-std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
-  const int64_t rows = labels.size(0);
-  if (!has_kernel(logits) || rows == 0) return composite::cross_entropy(logits, labels, num_classes);
+/// The rows that take part.
+int64_t number_of(const OptionalTensor& counted, const Tensor& labels) {
+  return counted ? static_cast<int64_t>(counted->item<float>()) : labels.size(0);
+}
+
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes,
+                                         const OptionalTensor& counted) {
+  const int64_t rows = number_of(counted, labels);
+  if (!has_kernel(logits) || rows == 0) return composite::cross_entropy(logits, labels, num_classes, counted);
   const auto options = logits.options().dtype(at::kFloat);
-  Tensor logsumexp = at::empty({rows}, options), loss = at::empty({rows}, options);
+  Tensor logsumexp = at::empty({labels.size(0)}, options), loss = at::empty({rows}, options);
   const simd::CrossEntropy arguments{.type = type_of(logits),
                                      .stride = logits.size(1),
                                      .num_classes = num_classes,
@@ -31,10 +37,10 @@ std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& lab
 }
 
 Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
-                                int64_t num_classes) {
-  const int64_t rows = labels.size(0);
+                                int64_t num_classes, const OptionalTensor& counted) {
+  const int64_t rows = number_of(counted, labels);
   if (!has_kernel(logits) || rows == 0) {
-    return composite::cross_entropy_backward_(logits, grad, labels, logsumexp, num_classes);
+    return composite::cross_entropy_backward_(logits, grad, labels, logsumexp, num_classes, counted);
   }
   const simd::CrossEntropy arguments{
       .type = type_of(logits),
@@ -47,6 +53,7 @@ Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor
       .scale = static_cast<float>(grad.item<double>() / static_cast<double>(rows))};
   at::parallel_for(0, rows, grain(num_classes * 4),
                    [&](int64_t begin, int64_t end) { simd::kernels().cross_entropy_backward(arguments, begin, end); });
+  logits.narrow(0, rows, logits.size(0) - rows).zero_();
   return logits;
 }
 

@@ -12,7 +12,10 @@
 namespace bert::cuda {
 namespace {
 
-std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+const float* data_of(const OptionalTensor& counted) { return counted ? in<float>(*counted) : nullptr; }
+
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes,
+                                         const OptionalTensor& counted) {
   const c10::cuda::CUDAGuard guard(logits.device());
   const int64_t rows = labels.size(0);
   const Tensor loss = floats(logits, {}), logsumexp = floats(logits, {rows}), row_loss = floats(logits, {rows});
@@ -23,17 +26,18 @@ std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& lab
                                        .num_classes = num_classes,
                                        .logits = in<T>(logits),
                                        .labels = in<int64_t>(labels),
+                                       .counted = data_of(counted),
                                        .logsumexp = out<float>(logsumexp),
                                        .row_loss = out<float>(row_loss),
                                        .loss = out<float>(loss)},
                                       stream_of(logits));
   });
-  if (!done) return composite::cross_entropy(logits, labels, num_classes);
+  if (!done) return composite::cross_entropy(logits, labels, num_classes, counted);
   return {loss, logsumexp};
 }
 
 Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
-                                int64_t num_classes) {
+                                int64_t num_classes, const OptionalTensor& counted) {
   const c10::cuda::CUDAGuard guard(logits.device());
   const bool done = grad.scalar_type() == at::kFloat && with_type(logits, [&](auto type) {
                       using T = typename decltype(type)::type;
@@ -42,11 +46,12 @@ Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor
                                                           .num_classes = num_classes,
                                                           .logits = out<T>(logits),
                                                           .labels = in<int64_t>(labels),
+                                                          .counted = data_of(counted),
                                                           .logsumexp = in<float>(logsumexp),
                                                           .grad = in<float>(grad)},
                                                          stream_of(logits));
                     });
-  return done ? logits : composite::cross_entropy_backward_(logits, grad, labels, logsumexp, num_classes);
+  return done ? logits : composite::cross_entropy_backward_(logits, grad, labels, logsumexp, num_classes, counted);
 }
 
 }  // namespace

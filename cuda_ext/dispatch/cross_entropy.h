@@ -7,10 +7,11 @@ namespace bert {
 
 namespace composite {
 
-std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes);
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes,
+                                         const OptionalTensor& counted = {});
 
 Tensor& cross_entropy_backward_(Tensor& logits, const Tensor& grad, const Tensor& labels, const Tensor& logsumexp,
-                                int64_t num_classes);
+                                int64_t num_classes, const OptionalTensor& counted = {});
 
 }  // namespace composite
 

@@ -80,11 +80,17 @@ __device__ __forceinline__ float block_max(float value, SharedPointer<float> scr
   return value;
 }
 
+/// The rows that take part.
+__device__ __forceinline__ int64_t number_of_rows(const float* counted, int64_t rows) {
+  const int64_t count = counted == nullptr ? rows : static_cast<int64_t>(counted[0]);
+  return count < rows ? count : rows;
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads, kForwardBlocks) cross_entropy_forward_kernel(CrossEntropyForward<T> a) {
   BERT_SHARED(float, largest_of_warp, kWarps);
   BERT_SHARED(float, sum_of_warp, kWarps);
-  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+  for (int64_t row = blockIdx.x; row < number_of_rows(a.counted, a.rows); row += gridDim.x) {
     const T* logits = a.logits + row * a.columns;
     const Cut parts = cut(logits, a.num_classes);
     const int64_t label = a.labels[row];  // early, so that it has arrived when it is needed
@@ -135,10 +141,11 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocks) cross_entropy_forwar
   }
 }
 
-/// mean[0] = the mean of value [count], 0 if count is 0. One block.
+/// mean[0] = the mean of the first values that count, 0 without any. One block.
 __global__ void __launch_bounds__(kMeanThreads)
-    cross_entropy_mean_kernel(const float* value, int64_t count, float* mean) {
+    cross_entropy_mean_kernel(const float* value, const float* counted, int64_t rows, float* mean) {
   BERT_SHARED(float, scratch, kMeanWarps);
+  const int64_t count = number_of_rows(counted, rows);
   float sum[1] = {0.0F};
   for (int64_t i = threadIdx.x; i < count; i += kMeanThreads) sum[0] += value[i];
   block_sum<kMeanWarps>(sum, scratch);
@@ -148,13 +155,15 @@ __global__ void __launch_bounds__(kMeanThreads)
 template <class T>
 __global__ void __launch_bounds__(kThreads) cross_entropy_backward_kernel(CrossEntropyBackward<T> a) {
   constexpr int kInFlight = sizeof(T) == 2 ? kUnroll : kUnroll / 2;  // vectors: 64 bytes of a thread
-  const float scale_of_all = a.grad[0] / static_cast<float>(a.rows);
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     T* logits = a.logits + row * a.columns;
     const Cut parts = cut(logits, a.columns);
     const int64_t label = a.labels[row];
-    const float shift = a.logsumexp[row] * kLog2E;
-    const float scale = label >= 0 && label < a.num_classes ? scale_of_all : NAN;
+    // A row that takes no part has probabilities of 0, and the factor 0 for its label.
+    const int64_t counted = number_of_rows(a.counted, a.rows);
+    const bool counts = row < counted, valid = label >= 0 && label < a.num_classes;
+    const float shift = counts ? a.logsumexp[row] * kLog2E : INFINITY;
+    const float scale = !counts ? 0.0F : valid ? a.grad[0] / static_cast<float>(counted) : NAN;
     const auto gradient = [&](float x, int64_t column) {
       const float probability = shifted_exp(x, shift);
       return column >= a.num_classes ? 0.0F : (column == label ? probability - 1.0F : probability) * scale;
@@ -200,7 +209,7 @@ template <class T>
 void cross_entropy_forward(const CrossEntropyForward<T>& a, Stream stream) {
   if (a.rows > 0) launch(cross_entropy_forward_kernel<T>, blocks(a.rows), kThreads, 0, stream, a);
   const float* row_loss = a.row_loss;
-  launch(cross_entropy_mean_kernel, {}, kMeanThreads, 0, stream, row_loss, a.rows, a.loss);
+  launch(cross_entropy_mean_kernel, {}, kMeanThreads, 0, stream, row_loss, a.counted, a.rows, a.loss);
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <numeric>
 #include <queue>
@@ -152,6 +153,20 @@ std::vector<std::vector<int64_t>> pack(std::span<const int64_t> weights, int64_t
     if (packing.left_over == 0) return with_ascending_items(std::move(packing.bins));
     excess = packing.left_over;
   }
+}
+
+BatchShape static_shape(const BatchShape& real, int64_t tokens, int64_t longest_row) {
+  constexpr int64_t kShortest = 64, kMaskedSteps = 64, kLeastMasked = 8;
+  const auto power_of_two = [](int64_t value) {
+    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
+  };
+  const auto parts = [](int64_t value, int64_t of) { return (value + of - 1) / of; };
+  BatchShape shape{.tokens = tokens};
+  shape.max_seqlen = std::min(longest_row, std::max(kShortest, power_of_two(real.max_seqlen)));
+  shape.sequences = power_of_two(real.sequences + parts(tokens - real.tokens, shape.max_seqlen));
+  const int64_t step = std::max(kLeastMasked, tokens / kMaskedSteps);
+  shape.masked = step * std::max<int64_t>(1, parts(real.masked, step));
+  return shape;
 }
 
 void split_bins(std::vector<std::vector<int64_t>>& bins, std::span<const int64_t> weights, int64_t least) {

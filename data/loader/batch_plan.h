@@ -39,6 +39,20 @@ std::vector<std::vector<int64_t>> deal_evenly(std::span<const int64_t> weights, 
 /// Source of best-fit decreasing: D. S. Johnson, "Near-optimal bin packing algorithms", 1973.
 std::vector<std::vector<int64_t>> pack(std::span<const int64_t> weights, int64_t capacity, int64_t bins);
 
+/// Note [Static batches]
+/// A micro-batch of micro_batch_tokens C has one of a handful of shapes, whatever its sequences are, so that the work of a
+/// shape can be captured once in a CUDA graph. T is C. A tail of sequences of the token 0 fills the room behind the last
+/// sequence, and sequences without tokens follow. B is a power of two, and so is max_seqlen, at least 64 and at most the
+/// longest of all rows. M is a multiple of C / 64. Masked positions behind the last one are 0. PackedBatch::padding and
+/// PackedBatch::counted say what is real: the losses leave out the rest, whose gradients are 0. On the CPU the real rows
+/// of the forward pass are those of a batch without padding, to the bit.
+struct BatchShape {
+  int64_t tokens = 0, sequences = 0, masked = 0, max_seqlen = 0;
+  bool operator==(const BatchShape&) const = default;
+};
+/// The shape for a batch of shape `real` with `tokens` = C.
+BatchShape static_shape(const BatchShape& real, int64_t tokens, int64_t longest_row);
+
 /// Halves the bin with the greatest sum of weights until there are `least` bins, or no bin has two items. More ranks than
 /// packed micro-batches need it: a rank without a micro-batch could not take part in the reduction. Items of a bin are
 /// ascending. A pure function of its arguments.

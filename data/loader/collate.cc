@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "data/loader/batch_plan.h"
 #include "data/random/counter_random.h"
 #include "data/random/permutation.h"
 
@@ -25,6 +26,39 @@ struct Cursor {
   int64_t *masked_positions, *masked_ids, *masked_sources, *labels;
   int32_t* ends;
 };
+
+/// Fills what is behind the `real` part of a static batch: Note [Static batches] in batch_plan.h.
+void fill_padding(PackedBatch& batch, const BatchShape& real) {
+  const int64_t tokens = batch.num_tokens();
+  batch.padding = {.tokens = tokens - real.tokens,
+                   .sequences = batch.num_sequences() - real.sequences,
+                   .masked = batch.num_masked() - real.masked};
+  const auto zero = [](const at::Tensor& tensor, int64_t begin) {
+    if (!tensor.defined()) return;
+    auto* const data = tensor.mutable_data_ptr<int64_t>();
+    std::fill(data + begin, data + tensor.numel(), 0);
+  };
+  for (const at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids}) zero(*tensor, real.tokens);
+  for (const at::Tensor* tensor : {&batch.masked_positions, &batch.masked_ids, &batch.masked_sources})
+    zero(*tensor, real.masked);
+  zero(batch.next_sentence_labels, real.sequences);
+  auto *const positions = batch.position_ids.mutable_data_ptr<int64_t>(), *const keys =
+                                                                              batch.dropout_keys
+                                                                                  .mutable_data_ptr<int64_t>();
+  auto* const ends = batch.cu_seqlens.mutable_data_ptr<int32_t>() + 1;
+  int64_t token = real.tokens;
+  for (int64_t sequence = real.sequences; sequence < batch.num_sequences(); ++sequence) {
+    const int64_t length = std::min(tokens - token, batch.max_seqlen);
+    for (int64_t position = 0; position < length; ++position, ++token) {
+      positions[token] = position;
+      keys[token] = dropout_key(0, position);
+    }
+    ends[sequence] = static_cast<int32_t>(token);
+  }
+  auto* const counted = batch.counted.mutable_data_ptr<float>();
+  counted[0] = static_cast<float>(real.masked);  // exact below 2^24
+  counted[1] = static_cast<float>(real.sequences);
+}
 
 }  // namespace
 
@@ -53,25 +87,29 @@ void Collator::draw_masks(const std::vector<NumberedSequence>& sequences) {
 
 PackedBatch Collator::operator()(const std::vector<NumberedSequence>& sequences) {
   if (masker_) draw_masks(sequences);
-  int64_t tokens = 0, masked = static_cast<int64_t>(drawn_.size());
+  BatchShape real{.sequences = std::ssize(sequences), .masked = std::ssize(drawn_)};
   for (const NumberedSequence& sequence : sequences) {
-    tokens += sequence.data.row.length;
-    if (!masker_) masked += sequence.data.row.num_masked;
+    real.tokens += sequence.data.row.length;
+    real.max_seqlen = std::max(real.max_seqlen, sequence.data.row.length);
+    if (!masker_) real.masked += sequence.data.row.num_masked;
   }
+  const bool is_static = config_.tokens > 0;
+  const BatchShape shape = is_static ? static_shape(real, config_.tokens, config_.longest_row) : real;
   const auto make = [&](int64_t count, at::ScalarType type) {
     return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(config_.pin_memory));
   };
-  const auto count = static_cast<int64_t>(sequences.size());
   PackedBatch batch;
+  batch.max_seqlen = shape.max_seqlen;
   batch.first_sequence = sequences.front().number;
   for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
-    *tensor = make(tokens, at::kLong);
+    *tensor = make(shape.tokens, at::kLong);
   }
-  batch.masked_positions = make(masked, at::kLong);
-  batch.masked_ids = make(masked, at::kLong);
-  if (config_.name_sources) batch.masked_sources = make(masked, at::kLong);
-  if (config_.pairs) batch.next_sentence_labels = make(count, at::kLong);
-  batch.cu_seqlens = make(count + 1, at::kInt);
+  batch.masked_positions = make(shape.masked, at::kLong);
+  batch.masked_ids = make(shape.masked, at::kLong);
+  if (config_.name_sources) batch.masked_sources = make(shape.masked, at::kLong);
+  if (config_.pairs) batch.next_sentence_labels = make(shape.sequences, at::kLong);
+  batch.cu_seqlens = make(shape.sequences + 1, at::kInt);
+  if (is_static) batch.counted = make(2, at::kFloat);
 
   Cursor at{.input_ids = batch.input_ids.mutable_data_ptr<int64_t>(),
             .token_type_ids = batch.token_type_ids.mutable_data_ptr<int64_t>(),
@@ -109,8 +147,8 @@ PackedBatch Collator::operator()(const std::vector<NumberedSequence>& sequences)
     if (config_.pairs) *at.labels++ = row.is_random_next;
     token += row.length;
     *at.ends++ = static_cast<int32_t>(token);
-    batch.max_seqlen = std::max(batch.max_seqlen, row.length);
   }
+  if (is_static) fill_padding(batch, real);
   return batch;
 }
 

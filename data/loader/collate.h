@@ -29,6 +29,8 @@ struct CollatorConfig {
   bool pairs = true;          // batches have next_sentence_labels
   bool name_sources = false;  // batches have masked_sources
   bool pin_memory = false;
+  int64_t tokens = 0;       // of static batches: Note [Static batches] in batch_plan.h; 0: batches without padding
+  int64_t longest_row = 0;  // of static batches
 };
 
 /// Lays sequences end to end. Each thread needs its own object.

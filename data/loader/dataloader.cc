@@ -186,7 +186,9 @@ struct PretrainingDataLoader::Impl {
             collate = Collator(config.masking, {.seed = config.seed,
                                                 .pairs = shards->any_pairs(),
                                                 .name_sources = config.sources.size() > 1,
-                                                .pin_memory = config.pin_memory})]() mutable {
+                                                .pin_memory = config.pin_memory,
+                                                .tokens = config.micro_batch_tokens,
+                                                .longest_row = shards->longest_row()})]() mutable {
       std::optional<GlobalStep> step = make_step(*reader, collate, begin);
       begin = step->end;
       return step;

@@ -47,7 +47,7 @@ struct GlobalStep {
   SamplerState end;                         // the position after this step
   std::exception_ptr failure;               // the DataError of a step whose rows cannot be read; the rest is empty then
 
-  [[nodiscard]] int64_t num_tokens() const;
+  [[nodiscard]] int64_t num_tokens() const;  // without padding
   void move_to(c10::Device device);
 };
 

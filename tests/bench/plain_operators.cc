@@ -107,7 +107,8 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t /*seed*/, 
   return {drop(x, p), {}};
 }
 
-std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes) {
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes,
+                                         const OptionalTensor& /*counted*/) {
   const Tensor x = logits.narrow(1, 0, num_classes).to(at::kFloat);
   if (labels.numel() == 0) return {x.sum(), {}};
   return {at::cross_entropy_loss(x, labels), {}};

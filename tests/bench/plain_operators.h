@@ -75,7 +75,8 @@ std::tuple<Tensor, Tensor, Tensor> attention(const Tensor& qkv, const Tensor& cu
 
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, double p, int64_t seed, int64_t site, const OptionalTensor& keys);
 
-std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes);
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels, int64_t num_classes,
+                                         const OptionalTensor& counted);
 
 // The functions of multi_tensor.h, one tensor after another. The host reads the flag that skips a step, as
 // torch.amp.GradScaler does.

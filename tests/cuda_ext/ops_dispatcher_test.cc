@@ -42,7 +42,8 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
   const Tensor x = floats({kCallTokens, hidden}), vector = floats({hidden}), weight = floats({hidden, hidden}),
                word = floats({kCallWords, hidden}), types = floats({2, hidden}),
                qkv = floats({kCallTokens, 3 * hidden}), scores = floats({2, 2, kCallTokens, kCallTokens}),
-               keys = keys_of(kCallTokens), ids = integers(2, kCallTokens, 1), ends = at::tensor({0, 1, 4}, at::kInt);
+               keys = keys_of(kCallTokens), ids = integers(2, kCallTokens, 1), counted = at::full({}, 3.0F),
+               ends = at::tensor({0, 1, 4}, at::kInt);
   constexpr int64_t kSeed = -7, kLongest = 3, kHeads = 2;
   constexpr double kEps = 1e-5, kScale = 0.5;
   const Stack drop = {p, kSeed, kSite, keys};
@@ -65,7 +66,7 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
       {"masked_softmax_dropout", joined({{scores, ends, kScale}, drop})},
       {"dropout", joined({{x}, drop})},
       {"dropout_mask", {keys, kSeed, kSite, hidden, p}},
-      {"cross_entropy", {x, ids, kClasses}}};
+      {"cross_entropy", {x, ids, kClasses, counted}}};
   const auto returned = [&](const std::string& name) { return call(name, calls.at(name)); };
   const Stack norm = returned("layer_norm"), residual = returned("bias_dropout_residual_layer_norm"),
               embedded = returned("embedding_layer_norm_dropout"), attended = returned("attention"),
@@ -79,7 +80,7 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
   calls["attention_backward"] = joined({{x, qkv, attended[0], attended[1], attended[2], ends, kLongest, kHeads}, drop});
   calls["masked_softmax_dropout_backward"] = joined({{softmax[0], scores, softmax[1], ends, kScale}, drop});
   calls["dropout_backward"] = joined({{x}, drop, {dropped[1]}});
-  calls["cross_entropy_backward_"] = {x.clone(), loss[0], ids, loss[1], kClasses};
+  calls["cross_entropy_backward_"] = {x.clone(), loss[0], ids, loss[1], kClasses, counted};
   return calls;
 }
 

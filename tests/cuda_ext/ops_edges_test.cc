@@ -108,7 +108,7 @@ std::vector<Case> cases() {
                                                           kSeed, kSite, in[10], composite::nothing_kept(in[0]))),
       BERT_CASE("dropout", (randn({t, h}, 1), keys(t)), of::dropout(in[0], kDrop, kSeed, kSite, in[1])),
       BERT_CASE("cross_entropy", (randn({t, h + 3}, 1), integers(h, t, 2)),
-                of::cross_entropy(in[0], in[1], in[0].size(1) - 3)),
+                of::cross_entropy(in[0], in[1], in[0].size(1) - 3, std::nullopt)),
       BERT_CASE("linear", (randn({t, h}, 1), randn({33, h}, 2).div(16), randn({33}, 3)),
                 of::linear(in[0], in[1], in[2])),
       BERT_CASE("linear_backward", (randn({t, 33}, 1), randn({t, h}, 2), randn({33, h}, 3).div(16)),

@@ -190,6 +190,27 @@ TEST_CASE("cross_entropy writes its gradient over logits that nobody else holds,
   CHECK_THROWS_WITH(loss.backward(), Contains("modified by an inplace operation"));
 }
 
+TEST_CASE("Rows behind the counted ones take no part in a cross entropy", "[unit]") {
+  for (const auto type : kTypes) {
+    const Tensor logits = randn({6, 9}, 1).to(type), labels = integers(7, 6, 2);
+    for (const int64_t counted : {0, 1, 4, 6}) {
+      CAPTURE(type, counted);
+      const Tensor x = logits.clone().requires_grad_(true),
+                   part = logits.narrow(0, 0, counted).clone().requires_grad_(true);
+      const auto got = ops::cross_entropy_of_rows(x, labels, 7, at::full({}, static_cast<float>(counted)));
+      const Tensor want = ops::cross_entropy(part, labels.narrow(0, 0, counted), 7);
+      CHECK((type == at::kDouble ? mismatch(got.mean, want, {1e-12, 1e-12}) == "" : got.mean.equal(want)));
+      CHECK(got.rows.narrow(0, counted, 6 - counted).eq(0).all().item<bool>());
+      got.mean.backward();
+      CHECK(x.grad().narrow(0, counted, 6 - counted).eq(0).all().item<bool>());
+      if (counted == 0) continue;
+      want.backward();
+      CHECK(mismatch(x.grad().narrow(0, 0, counted), part.grad(), {1e-6, 1e-6}) == "");
+    }
+    CHECK_THROWS_WITH(ops::cross_entropy(logits, labels, 7, at::full({}, 7.0F)), Contains("counted must be in [0, 6]"));
+  }
+}
+
 TEST_CASE("The rows of a cross entropy are the terms of its mean, and do not keep the logits", "[unit]") {
   const Tensor labels = integers(7, 5, 1), logits = randn({5, 9}, 2).to(at::kFloat);
   const auto [mean, rows] = ops::cross_entropy_of_rows(logits, labels, 7);

@@ -1,11 +1,13 @@
 #include "data/loader/batch_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <numeric>
 #include <random>
+#include <set>
 #include <stdexcept>
 
 #include "tests/testing.h"
@@ -151,6 +153,46 @@ TEST_CASE("Every step fills 99 % of its packed micro-batches with the lengths of
       CHECK(taken < 1.02 * exact);
     }
   }
+}
+
+TEST_CASE("A static batch has one of a few shapes, with room for what is in it", "[unit]") {
+  const BatchShape real{.tokens = 8000, .sequences = 31, .masked = 1200, .max_seqlen = 300};
+  CHECK(static_shape(real, 8192, 512) ==
+        BatchShape{.tokens = 8192, .sequences = 32, .masked = 1280, .max_seqlen = 512});
+  // 192 tokens are a tail of three sequences of 64.
+  CHECK(static_shape({.tokens = 8000, .sequences = 130, .masked = 0, .max_seqlen = 40}, 8192, 512) ==
+        BatchShape{.tokens = 8192, .sequences = 256, .masked = 128, .max_seqlen = 64});
+  CHECK(static_shape({.tokens = 60, .sequences = 3, .masked = 9, .max_seqlen = 23}, 60, 23) ==
+        BatchShape{.tokens = 60, .sequences = 4, .masked = 16, .max_seqlen = 23});
+
+  std::ifstream file(testing::shared_data() + "/../peers/lengths_wikipedia_512.txt");
+  if (!file) BERT_SKIP("needs ../shared/peers/lengths_wikipedia_512.txt");
+  const std::vector<int64_t> lengths(std::istream_iterator<int64_t>(file), {});
+  std::set<std::array<int64_t, 3>> shapes;
+  constexpr int64_t kTokens = 8192, kBins = 8, kSteps = 50;
+  int64_t tokens = 0, masked = 0, room_of_masked = 0;
+  std::mt19937 random(7);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    std::vector<int64_t> weights(600);
+    for (int64_t& weight : weights) weight = lengths[random() % lengths.size()];
+    for (const std::vector<int64_t>& bin : pack(weights, kTokens, kBins)) {
+      BatchShape batch{.sequences = std::ssize(bin)};
+      for (const int64_t item : bin) {
+        const int64_t length = weights[static_cast<size_t>(item)];
+        batch.tokens += length;
+        batch.masked += std::max<int64_t>(1, std::lround(0.15 * static_cast<double>(length)));
+        batch.max_seqlen = std::max(batch.max_seqlen, length);
+      }
+      const BatchShape shape = static_shape(batch, kTokens, 512);
+      shapes.insert({shape.sequences, shape.masked, shape.max_seqlen});
+      tokens += batch.tokens;
+      masked += batch.masked;
+      room_of_masked += shape.masked;
+    }
+  }
+  CHECK(shapes.size() <= 12);
+  CHECK(static_cast<double>(tokens) / (kTokens * kBins * kSteps) >= 0.97);
+  CHECK(static_cast<double>(masked) / static_cast<double>(room_of_masked) >= 0.9);
 }
 
 TEST_CASE("Small micro-batches are filled too", "[unit]") {

@@ -66,8 +66,9 @@ TEST_CASE("A batch lists all of its tensors and moves them together", "[unit][da
     if (!tensor.defined()) ++undefined;
     CHECK((!tensor.defined() || tensor.is_meta()));
   });
-  CHECK(undefined == 3);  // and masked_sources and labels
-  CHECK(tensors * sizeof(at::Tensor) + sizeof batch.max_seqlen + sizeof batch.first_sequence + sizeof batch.source ==
+  CHECK(undefined == 4);  // and masked_sources and labels
+  CHECK(tensors * sizeof(at::Tensor) + sizeof batch.max_seqlen + sizeof batch.first_sequence + sizeof batch.source +
+            sizeof batch.padding ==
         sizeof(PackedBatch));
   CHECK(moved.input_ids.sizes() == batch.input_ids.sizes());
   CHECK(moved.max_seqlen == batch.max_seqlen);

@@ -14,6 +14,8 @@ struct CrossEntropyCase {
   int64_t rows, columns, num_classes;
   size_t shift = 0;         // elements by which the logits are moved off their alignment
   bool every_order = true;  // false: one order
+  int64_t counted = -1;     // rows that take part; -1: all
+  [[nodiscard]] size_t parts() const { return static_cast<size_t>(counted < 0 ? rows : counted); }
 };
 
 constexpr float kGrad = 96.0F;  // gradient of the loss: a loss scale
@@ -27,16 +29,16 @@ template <class T>
 Outcome twin(const CrossEntropyCase& c, const std::vector<T>& logits, const std::vector<int64_t>& labels) {
   const auto rows = static_cast<size_t>(c.rows), columns = static_cast<size_t>(c.columns);
   Outcome want{std::vector<double>(1), std::vector<double>(rows), std::vector<double>(rows * columns)};
-  for (size_t r = 0; r < rows; ++r) {
+  for (size_t r = 0; r < c.parts(); ++r) {
     const auto value = [&](size_t i) { return static_cast<double>(to_float(logits[c.shift + r * columns + i])); };
     const auto classes = static_cast<size_t>(c.num_classes), label = static_cast<size_t>(labels[r]);
     double sum = 0.0;
     for (size_t i = 0; i < classes; ++i) sum += std::exp(value(i));
     want.logsumexp[r] = std::log(sum);
-    want.loss[0] += (want.logsumexp[r] - value(label)) / static_cast<double>(rows);
+    want.loss[0] += (want.logsumexp[r] - value(label)) / static_cast<double>(c.parts());
     for (size_t i = 0; i < classes; ++i) {
       want.dlogits[r * columns + i] = (std::exp(value(i)) / sum - (i == label ? 1.0 : 0.0)) *
-                                      static_cast<double>(kGrad) / static_cast<double>(rows);
+                                      static_cast<double>(kGrad) / static_cast<double>(c.parts());
     }
   }
   return want;
@@ -53,7 +55,9 @@ Run<T> run(const CrossEntropyCase& c, const std::vector<T>& logit_values, const 
   const auto rows = static_cast<size_t>(c.rows), size = rows * static_cast<size_t>(c.columns);
   const DeviceBuffer<T> logits(logit_values), dlogits(size + c.shift);
   const DeviceBuffer<int64_t> labels(label_values);
-  const DeviceBuffer<float> loss(1), logsumexp(rows), row_loss(rows), grad(std::vector<float>{kGrad});
+  const DeviceBuffer<float> loss(1), logsumexp(std::vector<float>(rows)), row_loss(std::vector<float>(rows)),
+      grad(std::vector<float>{kGrad}), counted(std::vector<float>{static_cast<float>(c.counted)});
+  const float* const parts = c.counted < 0 ? nullptr : counted.data();
   run_in_every_order(
       c.every_order,
       [&] {
@@ -68,6 +72,7 @@ Run<T> run(const CrossEntropyCase& c, const std::vector<T>& logit_values, const 
                                     .num_classes = c.num_classes,
                                     .logits = logits.data() + c.shift,
                                     .labels = labels.data(),
+                                    .counted = parts,
                                     .logsumexp = logsumexp.data(),
                                     .row_loss = row_loss.data(),
                                     .loss = loss.data()},
@@ -81,6 +86,7 @@ Run<T> run(const CrossEntropyCase& c, const std::vector<T>& logit_values, const 
                                      .num_classes = c.num_classes,
                                      .logits = dlogits.data() + c.shift,
                                      .labels = labels.data(),
+                                     .counted = parts,
                                      .logsumexp = logsumexp.data(),
                                      .grad = grad.data()},
                                     nullptr);
@@ -111,7 +117,7 @@ void check_cross_entropy(const CrossEntropyCase& c) {
   const std::vector<int64_t> labels = labels_of(c);
   const Outcome want = twin(c, logits, labels);
   const Run<T> got = run(c, logits, labels);
-  const double share = 1.0 / static_cast<double>(c.rows > 0 ? c.rows : 1);
+  const double share = 1.0 / static_cast<double>(c.parts() > 0 ? c.parts() : 1);
   check_close("loss", got.loss, want.loss);
   check_close("logsumexp", got.logsumexp, want.logsumexp);
   check_close("dlogits", got.dlogits, want.dlogits, kGrad * share);
@@ -136,6 +142,8 @@ TEMPLATE_TEST_CASE("Cross entropy kernels equal their scalar twin", "[unit][cuda
   check_cross_entropy<TestType>({.rows = 3, .columns = 64, .num_classes = 58});  // the last vector is cut
   check_cross_entropy<TestType>({.rows = 3, .columns = 64, .num_classes = 37});  // and whole vectors are padding
   check_cross_entropy<TestType>({.rows = 3, .columns = 67, .num_classes = 1});
+  for (const int64_t counted : {0, 1, 4, 5})
+    check_cross_entropy<TestType>({.rows = 5, .columns = 67, .num_classes = 61, .counted = counted});
   check_cross_entropy<TestType>({.rows = 1, .columns = 30522, .num_classes = 30522, .every_order = false});
   check_cross_entropy<TestType>({.rows = 2, .columns = 30528, .num_classes = 30522, .every_order = false});
 }

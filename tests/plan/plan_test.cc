@@ -278,6 +278,14 @@ TEST_CASE("The largest micro-batch divides the batch, serves all ranks and fits"
   CHECK(largest(1, bytes_of(1) - 1) == 0);
 }
 
+TEST_CASE("An evaluation beside graphs needs autocast's weights and its widest layer, or logits", "[unit][plan]") {
+  PretrainConfig config;
+  const std::vector<int64_t> sizes = {100, 28};
+  CHECK(evaluation_bytes(config, sizes, {.tokens = 100, .masked = 15}, 32) == 32.0 * 4 * 100 * (4 * 768 + 2 * 3072));
+  config.precision = Precision::kBf16;
+  CHECK(evaluation_bytes(config, sizes, {.tokens = 100, .masked = 90}, 2) == 2 * 128 + 2.0 * 2 * 90 * 30522);
+}
+
 TEST_CASE("Memory follows the formulas, and precision the GPU", "[unit][plan]") {
   PretrainConfig config;
   config.micro_batch_size = 2;

@@ -29,8 +29,26 @@ inline std::vector<int64_t> values(const at::Tensor& tensor) {
   return {wide.const_data_ptr<int64_t>(), wide.const_data_ptr<int64_t>() + wide.numel()};
 }
 
-/// The example of each sequence number, taken from a batch. Fails if the parts of the batch contradict each other.
 using Sequences = std::map<int64_t, PretrainingExample>;
+
+/// The padding of a static batch: sequences of the token 0 that cover the tail, and empty ones.
+inline void check_padding(const PackedBatch& batch) {
+  const auto ends = values(batch.cu_seqlens), ids = values(batch.input_ids), positions = values(batch.position_ids),
+             masked = values(batch.masked_positions);
+  for (auto i = static_cast<size_t>(batch.num_sequences() - batch.padding.sequences); i + 1 < ends.size(); ++i) {
+    REQUIRE(ends[i + 1] - ends[i] <= batch.max_seqlen);
+    for (int64_t t = ends[i]; t < ends[i + 1]; ++t) {
+      REQUIRE(ids[static_cast<size_t>(t)] == 0);
+      REQUIRE(positions[static_cast<size_t>(t)] == t - ends[i]);
+    }
+  }
+  for (auto i = static_cast<size_t>(batch.num_masked() - batch.padding.masked); i < masked.size(); ++i)
+    REQUIRE(masked[i] == 0);
+  REQUIRE(batch.counted[0].item<float>() == static_cast<float>(batch.num_masked() - batch.padding.masked));
+  REQUIRE(batch.counted[1].item<float>() == static_cast<float>(batch.num_sequences() - batch.padding.sequences));
+}
+
+/// The example of each sequence number, taken from a batch. Fails if the parts of the batch contradict each other.
 inline void take_apart(const PackedBatch& batch, Sequences& sequences) {
   const auto ids = values(batch.input_ids), types = values(batch.token_type_ids),
              positions = values(batch.position_ids);
@@ -43,7 +61,9 @@ inline void take_apart(const PackedBatch& batch, Sequences& sequences) {
   REQUIRE(static_cast<int64_t>(labels.size()) == batch.num_sequences());
   int64_t longest = 0;
   size_t mask = 0;
-  for (size_t i = 0; i + 1 < ends.size(); ++i) {
+  const auto real = static_cast<size_t>(batch.num_sequences() - batch.padding.sequences),
+             real_masked = static_cast<size_t>(batch.num_masked() - batch.padding.masked);
+  for (size_t i = 0; i < real; ++i) {
     PretrainingExample example;
     const int64_t sequence = keys.at(static_cast<size_t>(ends[i])) >> 16;
     example.segment_b_start = static_cast<int32_t>(ends[i + 1] - ends[i]);
@@ -55,7 +75,7 @@ inline void take_apart(const PackedBatch& batch, Sequences& sequences) {
       example.segment_b_start -= static_cast<int32_t>(types[at]);
       if (t > ends[i]) REQUIRE(types[at] >= types[at - 1]);
     }
-    for (; mask < masked.size() && masked[mask] < ends[i + 1]; ++mask) {
+    for (; mask < real_masked && masked[mask] < ends[i + 1]; ++mask) {
       example.masked_positions.push_back(static_cast<int32_t>(masked[mask] - ends[i]));
       example.masked_ids.push_back(static_cast<int32_t>(originals[mask]));
     }
@@ -63,7 +83,9 @@ inline void take_apart(const PackedBatch& batch, Sequences& sequences) {
     REQUIRE(sequences.emplace(sequence, example).second);
     longest = std::max(longest, ends[i + 1] - ends[i]);
   }
-  REQUIRE(mask == masked.size());
+  REQUIRE(mask == real_masked);
+  REQUIRE(ends[real] == batch.num_tokens() - batch.padding.tokens);
+  if (batch.counted.defined()) return check_padding(batch);
   REQUIRE(batch.max_seqlen == longest);
 }
 

@@ -12,12 +12,14 @@ WorkMeter::WorkMeter(const BertConfig& model, bool pooler, const std::vector<std
 void WorkMeter::add(const GlobalStep& step) {
   for (const PackedBatch& batch : step.micro_batches) {
     const auto* ends = batch.cu_seqlens.const_data_ptr<int32_t>();
-    for (int64_t row = 0; row < batch.num_sequences(); ++row)
+    const int64_t sequences = batch.num_sequences() - batch.padding.sequences,
+                  masked = batch.num_masked() - batch.padding.masked;
+    for (int64_t row = 0; row < sequences; ++row)
       flops_ += 3 * flop_counter_.forward_of_sequence(ends[row + 1] - ends[row]);
-    flops_ += 3 * flop_counter_.forward_of_heads(batch.num_masked(), batch.num_sequences());
+    flops_ += 3 * flop_counter_.forward_of_heads(masked, sequences);
     if (sources_.empty()) continue;
     const auto* sources = batch.masked_sources.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < batch.num_masked(); ++i) ++sources_[static_cast<size_t>(sources[i])].masked_tokens;
+    for (int64_t i = 0; i < masked; ++i) ++sources_[static_cast<size_t>(sources[i])].masked_tokens;
   }
   sequences_ += std::ssize(step.places);
   tokens_ += step.num_tokens();

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/plan/memory.h"
 #include "data/io/error.h"
 #include "data/loader/single_pass_loader.h"
 #include "model/evaluation_guard.h"
@@ -54,10 +55,9 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step,
                                                const UnigramModel& unigram, int64_t max_examples,
                                                const std::function<bool()>& stop,
                                                std::optional<DynamicMasking> masking) {
-  constexpr int64_t kBatch = 32;  // sequences; the figures do not depend on it
   const int64_t vocab_size = shards->vocab_size();
   const int64_t examples = max_examples > 0 ? std::min(max_examples, shards->size()) : shards->size();
-  SinglePassLoader loader(shards, {.batch_size = kBatch,
+  SinglePassLoader loader(shards, {.batch_size = kEvaluationBatch,
                                    .max_sequences = examples,
                                    .rank = step.rank(),
                                    .world_size = step.world_size(),
@@ -65,7 +65,7 @@ std::optional<Evaluation> evaluate_pretraining(TrainingStep& step,
 
   // One row for each batch. One rank fills a row in, so the sum over ranks is exact. The rows are added up in order.
   enum Column : int64_t { kMlmLoss, kPairLoss, kMlmCorrect, kPairCorrect, kUnigram, kMasked, kSequences, kColumns };
-  const int64_t batches = (examples + kBatch - 1) / kBatch;
+  const int64_t batches = (examples + kEvaluationBatch - 1) / kEvaluationBatch;
   torch::Tensor table = torch::zeros({batches, kColumns}, torch::kDouble);
   const torch::NoGradGuard no_grad;
   const EvaluationGuard evaluation(*step.model);

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cstring>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
@@ -22,6 +23,30 @@ std::vector<int> owners_of(const RunConfig& config, const std::vector<NamedParam
   if (!group || !config.distributed.shard_optimizer_state) return {};
   check_sharding(static_cast<int64_t>(parameters.size()), group->getSize());
   return assign_owners(parameters, group->getSize());
+}
+
+StateDict on_cpu(const StateDict& state) {
+  StateDict copies;
+  for (const auto& item : state)
+    copies.insert(item.key(), item.value().detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true));
+  return copies;
+}
+
+/// Copies the values, which may be fewer.
+void overwrite(const StateDict& state, const StateDict& values) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& item : values) torch::Tensor(state[item.key()]).copy_(item.value());
+}
+
+/// The name of the first tensor of `state` whose bits are not those of `expected`, which is on the CPU; "" if there is
+/// none.
+std::string first_difference(const StateDict& state, const StateDict& expected) {
+  for (const auto& item : state) {
+    const torch::Tensor got = item.value().detach().to(torch::kCPU).contiguous(),
+                        want = expected[item.key()].contiguous();
+    if (std::memcmp(got.const_data_ptr(), want.const_data_ptr(), want.nbytes()) != 0) return item.key();
+  }
+  return "";
 }
 
 }  // namespace
@@ -52,6 +77,7 @@ OptimizerStep::OptimizerStep(const RunConfig& config, c10::Device device, c10::i
       scaler(config.amp, device, needs_loss_scale(config.precision)),
       precision_(config.precision),
       device_(device),
+      seed_(config.seed),
       optimizer_config_(config.optimizer),
       amp_config_(config.amp),
       average_items_(config.optimizer.average == GradientAverage::kMaskedTokens),
@@ -110,32 +136,101 @@ void OptimizerStep::run(std::span<const PackedBatch> micro_batches, int64_t of_a
   const torch::Tensor weights = loss_weights(micro_batches, of_all_ranks);
   parallel_.zero_gradients();
   prepare(micro_batches, of_all_ranks);
-  std::optional<PhaseRange> phase;
   for (size_t micro = 0; micro < micro_batches.size(); ++micro) {
-    phase.emplace(Phase::kForward);
-    std::vector<torch::Tensor> terms = loss_terms(micro_batches[micro]);
-    phase.emplace(Phase::kBackward);
-    parallel_.expect_reduction(micro + 1 ==
-                               micro_batches.size());  // the last micro-step's backward overlaps with the communication
-    torch::Tensor total;
-    for (size_t i = 0; i < terms.size(); ++i) {
-      const bool equal = weights.dim() == 1;
-      terms[i] = terms[i] * (equal ? weights[0] : weights[static_cast<int64_t>(micro)][static_cast<int64_t>(i)]);
-      total = i == 0 ? terms[i] : total + terms[i];
+    const PackedBatch& batch = micro_batches[micro];
+    const torch::Tensor of_micro = weights.dim() == 1 ? weights : weights[static_cast<int64_t>(micro)];
+    // The last micro-step's backward overlaps with the communication, unless it is in a graph.
+    parallel_.expect_reduction(!replays_ && micro + 1 == micro_batches.size());
+    if (replays_ && graphs_->usable()) {
+      graphs_->micro_step(
+          batch, of_micro, [&] { seed_dropout(batch, seed_); },
+          [this](const PackedBatch& b, const torch::Tensor& w) { micro_step(b, w); });
+    } else {
+      micro_step(batch.to(device_), of_micro);
     }
-    scaler.scale(total).backward();
-    for (torch::Tensor& term : terms) term = term.detach();
-    const torch::Tensor sums = torch::stack(terms);
-    if (!loss_sum_.defined()) loss_sum_ = torch::zeros_like(sums);
-    loss_sum_.add_(sums);
   }
   ++steps_;
-  phase.emplace(Phase::kReduction);
-  parallel_.finish();  // gradients are views into the buckets: they are zeroed in place
-  phase.emplace(Phase::kUpdate);
+  {
+    const PhaseRange phase(Phase::kReduction);
+    if (replays_) parallel_.expect_reduction(true);
+    parallel_.finish();  // gradients are views into the buckets: they are zeroed in place
+  }
+  const PhaseRange phase(Phase::kUpdate);
+  if (replays_ && graphs_->usable()) {
+    graphs_->update([this] { update(); });
+  } else {
+    update();
+  }
+}
+
+void OptimizerStep::micro_step(const PackedBatch& batch, const torch::Tensor& weights) {
+  std::optional<PhaseRange> phase(Phase::kForward);
+  std::vector<torch::Tensor> terms = loss_terms(batch);
+  phase.emplace(Phase::kBackward);
+  torch::Tensor total;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    terms[i] = terms[i] * weights[weights.numel() == 1 ? 0 : static_cast<int64_t>(i)];
+    total = i == 0 ? terms[i] : total + terms[i];
+  }
+  scaler.scale(total).backward();
+  for (torch::Tensor& term : terms) term = term.detach();
+  const torch::Tensor sums = torch::stack(terms);
+  if (!loss_sum_.defined()) loss_sum_ = torch::zeros_like(sums);
+  loss_sum_.add_(sums);
+}
+
+void OptimizerStep::update() {
   ops::learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
   scaler.update();
+}
+
+void OptimizerStep::run(GlobalStep step) {
+  if (!graphs_ || !graphs_->usable()) {
+    replays_ = false;
+    step.move_to(device_);
+    return run(step.micro_batches, step.of_all_ranks);
+  }
+  const StepGraphs::OnStream on(*graphs_);
+  if (!replays_) return compare_graphs(step);
+  run(step.micro_batches, step.of_all_ranks);
+}
+
+void OptimizerStep::use_graphs(bool required, std::function<void(const std::string&)> say) {
+  graphs_ = std::make_unique<StepGraphs>(device_, required, std::move(say));
+}
+
+StateDict OptimizerStep::step_state() const {
+  StateDict state = state_dict(*module_);
+  for (const auto& item : optimizer->state_dict()) state.insert(item.key(), item.value());
+  state.insert("loss scale", scaler.current_scale());
+  state.insert("inverse loss scale", scaler.inv_scale());
+  state.insert("growth tracker", scaler.growth_tracker());
+  state.insert("skipped steps", scaler.consecutive_skips());
+  state.insert("learning rate", learning_rate_);
+  for (size_t i = 0; i < parallel_.buffers().size(); ++i)
+    state.insert("gradients " + std::to_string(i), parallel_.buffers()[i]);
+  if (extra_sums_.defined()) state.insert("losses by source", extra_sums_);
+  if (loss_sum_.defined()) state.insert("losses", loss_sum_);
+  return state;
+}
+
+void OptimizerStep::compare_graphs(const GlobalStep& step) {
+  const bool first = !loss_sum_.defined();
+  const StateDict before = on_cpu(step_state());
+  run(step.micro_batches, step.of_all_ranks);
+  const StateDict eager = on_cpu(step_state());
+  overwrite(step_state(), before);
+  if (first) loss_sum_.zero_();
+  --steps_;
+  compat::release_cached_memory();
+  replays_ = true;
+  run(step.micro_batches, step.of_all_ranks);
+  const std::string different = graphs_->usable() ? first_difference(step_state(), eager) : "";
+  if (graphs_->usable() && different.empty()) return;
+  replays_ = false;
+  overwrite(step_state(), eager);
+  if (!different.empty()) graphs_->fail("a step with graphs leaves other bits than one without in " + different);
 }
 
 void OptimizerStep::load(const StateDict& weights, const StateDict& optimizer_state) {

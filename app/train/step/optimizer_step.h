@@ -21,6 +21,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "app/config/run_config.h"
+#include "app/train/step/step_graphs.h"
 #include "cuda_ext/packed_batch.h"
 #include "data/loader/global_step.h"
 #include "optim/amp.h"
@@ -49,8 +51,14 @@ class OptimizerStep {
   /// finite. `of_all_ranks` is the number of micro-batches of all ranks; 0: every rank has as many as this one.
   /// Gradients stay until the next call. Does not wait for the device.
   void run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks = 0);
-  /// The same for a step of a loader, which is on the device.
-  void run(const GlobalStep& step) { run(step.micro_batches, step.of_all_ranks); }
+  /// The same for a step of a loader, which is moved to the device; with graphs after use_graphs().
+  void run(GlobalStep step);
+  /// From now on run(GlobalStep) replays graphs: Note [Graphs of a step] in step_graphs.h. `required`: c10::Error if that
+  /// cannot be; else `say` gets the reason. Steps must be of static batches, and their loss must depend on nothing that the
+  /// host knows beside them.
+  void use_graphs(bool required, std::function<void(const std::string&)> say);
+  /// StepGraphs::report(); "" without use_graphs().
+  [[nodiscard]] std::string graph_report() const { return graphs_ ? graphs_->report() : ""; }
 
   /// The names of the terms of the loss in the log. A loss of one term has no names.
   [[nodiscard]] virtual std::vector<std::string> loss_names() const = 0;
@@ -152,7 +160,16 @@ class OptimizerStep {
   /// micro-batches of all ranks; with optimizer.average = masked_tokens the shares of the step's items.
   [[nodiscard]] torch::Tensor loss_weights(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks) const;
 
+  /// Forward, backward and the sums of one micro-batch, which is on the device. `weights` of its terms: [1] or [terms].
+  void micro_step(const PackedBatch& batch, const torch::Tensor& weights);
+  void update();
+  /// A step without graphs and again with them; what it leaves is compared.
+  void compare_graphs(const GlobalStep& step);
+  /// All tensors that a step changes, and their names; the sums of the losses last.
+  [[nodiscard]] StateDict step_state() const;
+
   c10::Device device_;
+  int64_t seed_;
   OptimizerConfig optimizer_config_;
   AmpConfig amp_config_;
   bool average_items_;
@@ -165,6 +182,8 @@ class OptimizerStep {
   torch::Tensor learning_rate_;  // fp32 scalar
   torch::Tensor loss_sum_;       // [terms] fp32, summed over steps with the weights of the gradient; undefined at first
   double steps_ = 0;             // number of steps in loss_sum_
+  std::unique_ptr<StepGraphs> graphs_;
+  bool replays_ = false;  // run() replays graphs; they were compared, or are being compared
 };
 
 }  // namespace bert

@@ -48,7 +48,8 @@ std::vector<torch::Tensor> TrainingStep::loss_terms(const PackedBatch& batch) {
 }
 
 std::vector<torch::Tensor> TrainingStep::loss_items(const PackedBatch& batch) const {
-  return {known_items(batch.num_masked()), known_items(batch.num_sequences())};
+  return {known_items(batch.num_masked() - batch.padding.masked),
+          known_items(batch.num_sequences() - batch.padding.sequences)};
 }
 
 std::vector<std::string> TrainingStep::loss_names() const {

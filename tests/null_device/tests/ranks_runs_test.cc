@@ -121,6 +121,34 @@ TEST_CASE("Ranks on devices reduce in half precision as over Gloo", "[cuda]") {
   }
 }
 
+TEST_CASE("Ranks on devices with graphs end in the bytes of ranks without", "[cuda]") {
+  BERT_DEVICE_OR_SKIP(device);
+  const TemporaryDirectory directory;
+  for (const char* compression : {"none", "bf16"}) {
+    CAPTURE(compression);
+    std::vector<std::string> bytes;
+    for (const CudaGraphs graphs : {CudaGraphs::kOff, CudaGraphs::kOn}) {
+      PretrainConfig config =
+          of_ranks(directory, std::string(compression) + (graphs == CudaGraphs::kOn ? "-on" : "-off"));
+      config.micro_batch_tokens = 60;
+      config.optimizer.average = GradientAverage::kMaskedTokens;
+      config.precision = Precision::kBf16;
+      config.distributed.compression = value_named<GradientCompression>(compression).value();
+      config.cuda_graphs = graphs;
+      const auto job = Job{.ranks = 2}.start(config);
+      const int code = job->wait();
+      CAPTURE(job->err());
+      REQUIRE(code == kOk);
+      std::string& all = bytes.emplace_back();
+      for (const char* file : {"/latest/model.safetensors", "/latest/optimizer.safetensors"})
+        all += read_file(config.run_directory + file);
+      const bool replayed = read_file(config.run_directory + "/run.log").find(" replays of ") != std::string::npos;
+      CHECK(replayed == (graphs == CudaGraphs::kOn));
+    }
+    CHECK(bytes[0] == bytes[1]);
+  }
+}
+
 TEST_CASE("Fine-tuning on two devices has the losses of two ranks on the CPU", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
   const TemporaryDirectory directory;
