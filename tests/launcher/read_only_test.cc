@@ -47,7 +47,7 @@ bool can_leave_only(const std::string& writable) {
   return Launcher({}, leave_only(writable), "/bin/true").wait() != kNoNamespace;
 }
 
-constexpr const char* kSkip = "a read-only /tmp needs a mount namespace, which this user may not make";
+constexpr const char* kNeedsNamespace = "a read-only /tmp needs a mount namespace, which this user may not make";
 
 }  // namespace
 
@@ -55,7 +55,7 @@ TEST_CASE("Without a directory for temporary files bertrun keeps no files of its
   const Writable place;
   const TemporaryDirectory& directory = place.directory;
   const std::function<void()> enter = leave_only(directory.path());
-  if (!can_leave_only(directory.path())) BERT_SKIP(kSkip);
+  if (!can_leave_only(directory.path())) BERT_SKIP(kNeedsNamespace);
 
   Launcher works(shell({"--nproc-per-node", "2"}, "test -z \"$TORCHELASTIC_ERROR_FILE\" && exit 3"), enter);
   CHECK(works.wait() == 3);
@@ -69,10 +69,17 @@ TEST_CASE("Without a directory for temporary files bertrun keeps no files of its
   CHECK(teed.err().find("TMPDIR or --log-dir names") != std::string::npos);
 
   // Two agents on loopback share a token in a directory of their user, not in TMPDIR, which may differ between them.
-  const std::vector<std::string> elastic = {
-      "--nnodes", "1:2",         "--rdzv-endpoint",       "localhost:0", "--rdzv-backend",
-      "c10d",     "--rdzv-conf", "last_call_timeout=0.1", "sh",          "-c",
-      "exit 0"};
+  const std::vector<std::string> elastic = {"--nnodes",
+                                            "1:2",
+                                            "--rdzv-endpoint",
+                                            "localhost:29399",
+                                            "--rdzv-backend",
+                                            "c10d",
+                                            "--rdzv-conf",
+                                            "last_call_timeout=1",
+                                            "sh",
+                                            "-c",
+                                            "exit 0"};
   Launcher agent(elastic, enter);
   CHECK(agent.wait() == kIo);
   CHECK(agent.err().find("set XDG_RUNTIME_DIR to a directory of your own that can be written to, or give the token in "
@@ -83,7 +90,7 @@ TEST_CASE("Two ranks train without a directory for temporary files", "[distribut
   if (!std::filesystem::exists(BERT_EXECUTABLE)) BERT_SKIP("bert is not built: it needs LibTorch");
   const Writable place;
   const TemporaryDirectory& directory = place.directory;
-  if (!can_leave_only(directory.path())) BERT_SKIP(kSkip);
+  if (!can_leave_only(directory.path())) BERT_SKIP(kNeedsNamespace);
   PretrainConfig config = tiny(directory, "run");
   config.max_steps = 2;
   config.global_batch_size = 2 * config.micro_batch_size;
@@ -97,7 +104,7 @@ TEST_CASE("A benchmark of data names the remedy where nothing can be written", "
   if (!std::filesystem::exists(BERT_EXECUTABLE)) BERT_SKIP("bert is not built: it needs LibTorch");
   const Writable place;
   const TemporaryDirectory& directory = place.directory;
-  if (!can_leave_only(directory.path())) BERT_SKIP(kSkip);
+  if (!can_leave_only(directory.path())) BERT_SKIP(kNeedsNamespace);
   for (const char* given : {"", "/nowhere"}) {
     CAPTURE(given);
     const auto enter = [&] {
