@@ -3,12 +3,12 @@
 // Note [Greedy extension]
 // Each round takes the piece, a whole word or ##continuation, that saves most tokens on all words of the text, as
 // WordPiece would really tokenize them: the longest piece first. The rounds go on with the words as they are then. Of
-// equal savings the longer piece is taken, then the first by bytes. A piece is a part of a word that begins where a token
-// of it begins; any other would change nothing.
+// equal savings the longer piece is taken, then the first by bytes. A piece is a part of a word that begins where a
+// token of it begins; any other would change nothing.
 //
 // Note [Cost of an unknown word]
-// A word that becomes [UNK] counts as one token more than it has characters, in place of one. So a piece that makes a word
-// known saves tokens too.
+// A word that becomes [UNK] counts as one token more than it has characters, in place of one. So a piece that makes a
+// word known saves tokens too.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ struct TokenCount {
 /// The tokens of all words.
 TokenCount count_tokens(const WordPieceTokenizer& tokenizer, const CountedWords& words);
 
-/// The old tokens with `pieces` after them, or first in place of [unusedN] where `use_unused`, then `reserve` more tokens
-/// [unusedN].
+/// The old tokens with `pieces` after them, or first in place of [unusedN] where `use_unused`, then `reserve` more
+/// tokens [unusedN].
 std::vector<std::string> extended_vocabulary(std::vector<std::string> tokens, const std::vector<NewPiece>& pieces,
                                              bool use_unused, int64_t reserve);
 

@@ -1,9 +1,10 @@
 // The rows of a new vocabulary among those of an old one.
 //
 // Note [Rows of a new vocabulary]
-// A token of both vocabularies keeps its row. A new token gets the mean of the rows of the pieces that the old tokenizer
-// gives its text: Gee et al., "Fast Vocabulary Transfer for Language Model Compression", 2022. A continuation ##x is
-// tokenized as the old tokenizer does it inside of a word, with pieces that continue. [UNK] is a piece like others.
+// A token of both vocabularies keeps its row. A new token gets the mean of the rows of the pieces that the old
+// tokenizer gives its text: Gee et al., "Fast Vocabulary Transfer for Language Model Compression", 2022. A continuation
+// ##x is tokenized as the old tokenizer does it inside of a word, with pieces that continue. [UNK] is a piece like
+// others.
 #pragma once
 
 #include <cstdint>

@@ -65,8 +65,8 @@ TEST_CASE("The words that save most tokens are added first", "[unit][vocabulary]
     tokens.push_back({letter});
     tokens.push_back(std::string("##") + letter);
   }
-  // corona has 6 tokens, alone 5 times and in coronavirus 2 times: 5 * 7 = 35 saved. virus saves 4 * 7, and coronavirus,
-  // then of corona and 5 letters, 5 * 2. After that every word is one token.
+  // corona has 6 tokens, alone 5 times and in coronavirus 2 times: 5 * 7 = 35 saved. virus saves 4 * 7, and
+  // coronavirus, then of corona and 5 letters, 5 * 2. After that every word is one token.
   const CountedWords words = {{"coronavirus", 2}, {"virus", 7}, {"corona", 5}};
   const std::vector<NewPiece> pieces = pieces_to_add(tokenizer_of(tokens), words, 4, 2);
   CHECK(names(pieces) == Tokens{"corona", "virus", "coronavirus"});

@@ -1,4 +1,5 @@
-// Another vocabulary for a model of transformers, against rows that numpy computed: tests/golden/vocabulary_change.json.
+// Another vocabulary for a model of transformers, against rows that numpy computed:
+// tests/golden/vocabulary_change.json.
 #include "app/interop/vocabulary_change.h"
 
 #include <cstring>

@@ -33,8 +33,8 @@ namespace {
 constexpr const char* kWords = "bert.embeddings.word_embeddings.weight";
 constexpr const char* kBias = "cls.predictions.bias";
 
-/// The vocabulary of tiny() with an accent, which its tokenizer strips, in the tokens from 20 to 40, and with two tokens
-/// swapped that no sequence has.
+/// The vocabulary of tiny() with an accent, which its tokenizer strips, in the tokens from 20 to 40, and with two
+/// tokens swapped that no sequence has.
 std::vector<std::string> accented_tokens() {
   std::vector<std::string> tokens = bert::testing::tokens();
   for (size_t id = 20; id < 40; ++id) tokens[id].insert(1, "\xCC\x80");  // U+0300
