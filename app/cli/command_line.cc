@@ -70,7 +70,9 @@ void check_removed(const CLI::App& app, int argc, char** argv) {
   const std::string program =
       app.get_subcommands(nullptr).empty() || argc < 2 ? app.get_name() : app.get_name() + " " + argv[1];
   for (int i = 1; i < argc; ++i) {
-    if (const std::string sentence = removed_option(program, argv[i]); !sentence.empty())
+    const std::string argument = argv[i];
+    if (app.get_option_no_throw(argument.substr(0, argument.find('='))) != nullptr) continue;  // of this verb by now
+    if (const std::string sentence = removed_option(program, argument); !sentence.empty())
       throw UsageError(sentence + "; see " + program + " --help");
   }
 }

@@ -89,6 +89,8 @@ TEST_CASE("An option that is gone is refused with what replaced it", "[unit]") {
              Contains("--text-column no longer exists: write data.text_column=NAME; see bert evaluate --help"));
   CHECK_THAT(refusal(plan_command, {"plan", "c.json", "--ports", "4"}),
              Contains("--ports no longer exists: --network"));
+  CHECK_THAT(refusal(evaluate_command, {"evaluate", "pretraining", "--max-seq-length", "64"}),
+             Contains("--checkpoint") && !Contains("no longer exists"));  // this action has the option
   CHECK(removed_option("bert data download squad", "--retries") != "");
   CHECK(removed_option("bert predict", "--batch-size").empty());
 }
