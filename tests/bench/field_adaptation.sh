@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# tests/bench/field_adaptation.sh [--quick] [WORK]
+# What the adaptation of a general BERT to a field is worth: held-out loss, tokens a word, and a task of the field.
+#
+# The general BERT (4 layers of 256) learns from novels and WikiText of ../shared/data. The field is the Jargon File of the quick start:
+# its text without the documents that have a text of the task's development set; these are the held-out text. The task is the class of
+# the word (noun, verb or adjective) that a definition belongs to. Rows of the table:
+#
+#   general           no adaptation
+#   adapted           further pre-training on the field
+#   adapted, words    the same number of tokens, with 1,000 words and pieces of the field (bert vocab --extend, initial_vocabulary)
+#   adapted, random   the same, with random rows for them
+#   field             a new BERT on the field alone, with as many tokens as the adaptation
+#   field, minutes    the same, with as many minutes as general and adapted took together
+#
+# Perplexity is that of a word with its tokens masked in turn, so vocabularies compare; losses of masked tokens compare within one
+# vocabulary only. Accuracy is the mean of five seeds with its standard error. WORK, by default build/field-adaptation, keeps every run;
+# a second call does what is left. It is sized for 80 minutes on two quiet cores, --quick for 10: fewer tokens, two seeds.
+#
+# Needs app/quickstart.sh and ../shared/data. Prints a table in Markdown. Exit codes: 0; 66 something is missing; else that of the program
+# that failed.
+set -euo pipefail
+
+root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
+quick=
+for argument in "$@"; do
+  case $argument in
+    -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
+    --quick) quick=1; shift ;;
+  esac
+done
+work=$(realpath -m -- "${1:-$root/build/field-adaptation${quick:+-quick}}")
+bert=$root/build/bert quickstart=$root/build/quickstart texts=$root/../shared/data/text
+for needed in "$bert" "$quickstart/text.txt" "$quickstart/texts/dev.csv" "$texts/novels" "$texts/wikitext-2"; do
+  [ -e "$needed" ] || { echo "field_adaptation: $needed is missing" >&2; exit 66; }
+done
+general_tokens=6000000 field_tokens=1000000 task_steps=150 seeds=5 pseudo=200
+[ -z "$quick" ] || { general_tokens=600000 field_tokens=100000 task_steps=40 seeds=2 pseudo=20; }
+mkdir -p "$work"
+cd "$work"
+exec 3>&1 >&2  # the table alone goes to standard output
+say() { echo "field_adaptation: $*" >&2; }
+make() {  # make FILE COMMAND...: runs the command, whose output is FILE, unless it is there
+  [ -e "$1" ] || { "${@:2}" >"$1.new" && mv "$1.new" "$1"; }
+}
+
+# Documents with a text of dev.csv, which has one on each line in quotes, and the others.
+split_field() {  # split_field 1: the held-out documents; split_field 0: the others
+  awk -v held="$1" '
+    FNR == NR { if (match($0, /^".*","/)) { text = substr($0, 2, RLENGTH - 4); gsub(/""/, "\"", text); known[text] = 1 } next }
+    NF { document = document $0 "\n"; if ($0 in known) found = 1; next }
+    { end() }
+    END { end() }
+    function end() { if (document != "" && found == held) printf "%s\n", document; document = ""; found = 0 }' \
+    "$quickstart/texts/dev.csv" "$quickstart/text.txt"
+}
+make field.txt split_field 0
+make held-out.txt split_field 1
+[ -e general.vocab ] || "$bert" vocab --input "$texts/novels" "$texts/wikitext-2" --layout prose --size 8192 --allow-fewer-characters \
+  --output general.vocab
+[ -e words.vocab ] || "$bert" vocab --extend general.vocab --input field.txt --layout prose --add 1000 --output words.vocab
+[ -e field.vocab ] || "$bert" vocab --input field.txt --layout prose --size 4096 --allow-fewer-characters --output field.vocab
+shard() {  # shard NAME VOCABULARY INPUT...
+  [ -e "$1.shard" ] || "$bert" data create --input "${@:3}" --layout prose --vocab "$2" --output "$1.shard" --max-seq-length 64 \
+    --objective mlm --masking none
+}
+shard general general.vocab "$texts/novels" "$texts/wikitext-2"
+shard adapted general.vocab field.txt
+shard words words.vocab field.txt
+shard field field.vocab field.txt
+
+pretrain() {  # pretrain RUN SHARD VOCABULARY OVERRIDE...
+  [ ! -e "$1/summary.json" ] || return 0
+  say "pre-training $1"
+  "$bert" pretrain "$root/configs/quickstart.json" "run_directory=$1" "data.train=$2" "data.vocab_file=$3" 'data.validation=[]' \
+    evaluate_every=0 model.hidden_size=256 model.num_hidden_layers=4 model.num_attention_heads=4 model.intermediate_size=1024 \
+    "model.vocab_size=$(wc -l <"$3")" model.initializer_range=0.05 data.masking=dynamic data.masked_lm_prob=0.3 global_batch_size=32 \
+    micro_batch_size=16 checkpoint_every=0 checkpoint_every_minutes=5 schedule.type=wsd schedule.decay_proportion=0.3 \
+    schedule.warmup_proportion=0.05 'report=["jsonl"]' "${@:4}"
+}
+seconds() {  # seconds RUN...: of all their processes
+  sed -nE 's/.*"event":"(begin|end)","time":([0-9.]+).*/\1 \2/p' "${@/%//attempts.jsonl}" |
+    awk '$1 == "begin" { begin = $2 } $1 == "end" { sum += $2 - begin } END { print sum }'
+}
+pretrain general general.shard general.vocab "max_tokens=$general_tokens"
+further=("max_tokens=$field_tokens" initial_checkpoint=general optimizer.lr=5e-4)
+pretrain adapted adapted.shard general.vocab "${further[@]}"
+pretrain words words.shard words.vocab "${further[@]}" initial_vocabulary.rows=mean_of_pieces
+pretrain random words.shard words.vocab "${further[@]}" initial_vocabulary.rows=random
+pretrain field field.shard field.vocab "max_tokens=$field_tokens"
+pretrain minutes field.shard field.vocab max_steps=100000 schedule.warmup_proportion=0.001 \
+  "max_hours=$(seconds general adapted | awk '{ print $1 / 3600 }')"
+runs=(general adapted words random field minutes)
+
+list=$(IFS=,; echo "${runs[*]}")
+make held-out.json "$bert" evaluate pretraining --checkpoint "$list" --dataset held-out.txt --max-examples 2000 \
+  --pseudo-examples "$pseudo"
+for run in "${runs[@]}"; do
+  [ -e "$run-task/summary.json" ] || { say "the task with $run"
+    "$bert" finetune "$root/configs/text-classification.json" "run_directory=$run-task" "initial_checkpoint=$run" \
+      "data.directory=$quickstart/texts" data.max_seq_length=64 "max_steps=$task_steps" optimizer.lr=3e-4 checkpoint_every=0 \
+      log_every=0 'report=["jsonl"]' --seeds "$seeds"; }
+done
+
+figure() {  # figure RUN NAME: of the models' figures
+  sed -n '$p' held-out.json | sed 's/{"checkpoint"/\n&/g' | grep -F "{\"checkpoint\":\"$1\"" | sed -nE 's/.*"'"$2"'":([0-9.]+).*/\1/p'
+}
+tokens_a_word() {  # tokens_a_word VOCABULARY
+  "$bert" tokenize --vocab "$1" <held-out.txt 2>tokenize.log |
+    awk -v words="$(wc -w <held-out.txt)" '{ n += NF } END { printf "%.3f", n / words }'
+}
+exec >&3
+echo "| model | minutes | tokens a word | loss of masked tokens | perplexity of a word | accuracy |"
+echo "|---|---|---|---|---|---|"
+row() {  # row RUN NAME VOCABULARY RUN...: the runs that its time contains
+  local accuracy deviation
+  accuracy=$(sed -nE 's/^ *"accuracy": *([0-9.]+).*/\1/p' "$1-task"/seed-*/summary.json | awk '
+    { n += 1; sum += $1; squares += $1 * $1 }
+    END { mean = sum / n; printf "%.3f ± %.3f", mean, sqrt((squares - n * mean * mean) / (n - 1) / n) }')
+  printf '| %s | %.1f | %s | %.3f | %.1f | %s |\n' "$2" "$(seconds "${@:4}" | awk '{ print $1 / 60 }')" "$(tokens_a_word "$3")" \
+    "$(figure "$1" mlm_loss)" "$(figure "$1" pseudo_perplexity)" "$accuracy"
+}
+row general general general.vocab general
+row adapted adapted general.vocab general adapted
+row words "adapted, words" words.vocab general words
+row random "adapted, random" words.vocab general random
+row field field field.vocab field
+row minutes "field, minutes" field.vocab minutes
