@@ -45,7 +45,8 @@ std::vector<std::vector<int64_t>> pack(std::span<const int64_t> weights, int64_t
 /// sequence, and sequences without tokens follow. B is a power of two, and so is max_seqlen, at least 64 and at most the
 /// longest of all rows. M is a multiple of C / 64. Masked positions behind the last one are 0. PackedBatch::padding and
 /// PackedBatch::counted say what is real: the losses leave out the rest, whose gradients are 0. On the CPU the real rows
-/// of the forward pass are those of a batch without padding, to the bit.
+/// of the forward pass are those of a batch without padding, to the bit where products of rows do not depend on their
+/// number (those of MKL and oneDNN do in larger models, by rounding).
 struct BatchShape {
   int64_t tokens = 0, sequences = 0, masked = 0, max_seqlen = 0;
   bool operator==(const BatchShape&) const = default;

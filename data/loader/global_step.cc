@@ -21,7 +21,8 @@ std::vector<int64_t> sequence_numbers(const PackedBatch& batch) {
   std::vector<int64_t> numbers;
   const auto* starts = batch.cu_seqlens.const_data_ptr<int32_t>();
   const auto* keys = batch.dropout_keys.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < batch.num_sequences() - batch.padding.sequences; ++i) numbers.push_back(sequence_of_dropout_key(keys[starts[i]]));
+  for (int64_t i = 0; i < batch.num_sequences() - batch.padding.sequences; ++i)
+    numbers.push_back(sequence_of_dropout_key(keys[starts[i]]));
   return numbers;
 }
 
