@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "app/system/errors.h"
@@ -75,10 +77,14 @@ RowColumns row_columns(const EmbeddingConfig& config) {
 
 std::vector<std::string> row_prompts(const EmbeddingConfig& config) { return sets_of(config).front().prompts; }
 
-std::vector<std::vector<int64_t>> unread_prompts(const SentenceEncoder& encoder, const Tokenizer& tokenizer) {
+std::vector<std::vector<int64_t>> unread_prompts(const SentenceEncoder& encoder, const EmbeddingConfig& config,
+                                                 const Tokenizer& tokenizer) {
   std::vector<std::vector<int64_t>> beginnings;
   if (encoder.include_prompt) return beginnings;
-  for (const auto& [name, prompt] : encoder.prompts) {
+  std::set<std::string> prompts;
+  for (const auto& [name, prompt] : encoder.prompts) prompts.insert(prompt);
+  for (const EmbeddingSetConfig& set : config.sets) prompts.insert(set.prompts.begin(), set.prompts.end());
+  for (const std::string& prompt : prompts) {
     const std::vector<int32_t> ids = tokenizer.encode(prompt);
     if (ids.empty()) continue;
     std::vector<int64_t>& beginning = beginnings.emplace_back(ids.begin(), ids.end());

@@ -35,8 +35,10 @@ SentenceEncoder sentence_encoder_for(const EmbeddingConfig& config, const ModelD
 RowColumns row_columns(const EmbeddingConfig& config);
 std::vector<std::string> row_prompts(const EmbeddingConfig& config);
 
-/// The beginnings of sequences with the prompts of `encoder`, which its pooling does not read; empty if it reads them.
-std::vector<std::vector<int64_t>> unread_prompts(const SentenceEncoder& encoder, const Tokenizer& tokenizer);
+/// The beginnings of sequences with the prompts of `encoder` and of all sets, which its pooling does not read; empty if it
+/// reads them.
+std::vector<std::vector<int64_t>> unread_prompts(const SentenceEncoder& encoder, const EmbeddingConfig& config,
+                                                 const Tokenizer& tokenizer);
 
 /// Reads the training data. `default_file` stands for sets without a file. `identities` gets each file. Throws
 /// DataError if a set does not fit its loss, and as read_text_rows().

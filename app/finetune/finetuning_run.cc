@@ -182,7 +182,8 @@ void FinetuningRun::learn_embeddings(const RunPlace& place) {
                           .rows = config.global_batch_size,
                           .stride = most_columns(inputs_.embedding.sets),
                           .dimensions = matryoshka_of(config.embedding.matryoshka_dimensions, size)},
-                         group_, std::move(teacher), unread_prompts(inputs_.head.sentence, *inputs_.tokenizer));
+                         group_, std::move(teacher),
+                         unread_prompts(inputs_.head.sentence, config.embedding, *inputs_.tokenizer));
 }
 
 int64_t FinetuningRun::evaluation_examples() const { return count(inputs_.dev); }
