@@ -54,8 +54,8 @@ struct RetrievalModel {
   c10::Device device = c10::kCPU;  // of the products
 };
 
-/// Ranks the `most` nearest documents of each query, without_query(). The corpus is read and encoded in pieces, so memory holds its ids,
-/// but not its texts nor its vectors. Throws DataError with the file for a text that has no vector, and as
+/// Ranks the `most` nearest documents of each query, without_query(). The corpus is read and encoded in pieces, so memory
+/// holds its ids, but not its texts nor its vectors. Throws DataError with the file for a text that has no vector, and as
 /// CorpusReader.
 std::vector<Ranking> rank_documents(RetrievalModel& model, const std::vector<NamedText>& queries,
                                     const std::string& corpus, int64_t most, const CorpusProgress& progress);

@@ -33,8 +33,8 @@ void write_trec_run(const std::string& path, const std::vector<Ranking>& ranking
 /// (ignore_identical_ids of EvaluateRetrieval.evaluate), and `most` of them at most.
 std::vector<RankedDocument> without_query(const Ranking& ranking, size_t most);
 
-/// The metrics of the rankings by the judgments, as without_query() has them. Queries without a relevant document do not count; a judged query
-/// without a ranking scores nothing if the caller gives it an empty one.
+/// The metrics of the rankings by the judgments, as without_query() has them. Queries without a relevant document do not
+/// count; a judged query without a ranking scores nothing if the caller gives it an empty one.
 std::vector<TaskMetric> score_rankings(const std::vector<Ranking>& rankings, const Judgments& judgments,
                                        const std::string& prefix, const RankingCutoffs& cutoffs = {});
 
