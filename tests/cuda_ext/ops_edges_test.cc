@@ -1,5 +1,6 @@
 // The CPU's kernels at the edges, against the compositions: sizes that no vector divides, no rows, and NaN.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <array>
@@ -170,6 +171,22 @@ TEST_CASE("Large products of any number of rows equal those in fp64", "[unit]") 
       }
     }
   }
+}
+
+TEST_CASE("Large gradients in fp32 have the same bits with any number of threads", "[unit]") {
+  const Tensors in = converted({randn({1030, 600}, 3), randn({1100, 600}, 1), randn({1030, 1100}, 4)}, at::kFloat);
+  const int before = at::get_num_threads();
+  Tensors first;
+  for (const int threads : {1, 2, 3, 8}) {
+    INFO(threads << " threads");
+    at::set_num_threads(threads);
+    const auto [dx, dweight, dbias] = dispatch::linear_backward(in[2], in[0], in[1], {true, true, true});
+    if (threads == 1) first = {dx, dweight, dbias};
+    CHECK(dx.equal(first[0]));
+    CHECK(dweight.equal(first[1]));
+    CHECK(dbias.equal(first[2]));
+  }
+  at::set_num_threads(before);
 }
 
 TEST_CASE("A NaN goes through every kernel of the CPU", "[unit]") {
