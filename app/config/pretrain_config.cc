@@ -142,6 +142,9 @@ void check(const PretrainConfig& config, ConfigReport& report) {
   if (config.cuda_graphs != CudaGraphs::kOff && config.distributed.shard_optimizer_state)
     report.add("/cuda_graphs", "want off with shard_optimizer_state, whose update consists of several ranks' parts",
                {"/distributed/shard_optimizer_state"});
+  if (config.cuda_graphs != CudaGraphs::kOff && config.max_hours > 0)
+    report.add("/cuda_graphs", "want off with max_hours, which moves a decay that the graph of the update has captured",
+               {"/max_hours"});
   if (config.cuda_graphs == CudaGraphs::kOn && config.device == "cpu")
     report.add("/cuda_graphs", "want off or auto on the CPU, got on", {"/device"});
   if (config.evaluate_every > 0 && config.data.validation.empty()) {

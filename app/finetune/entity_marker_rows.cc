@@ -7,15 +7,11 @@
 #include <algorithm>
 #include <memory>
 
+#include "app/interop/bert_parameters.h"
 #include "app/system/errors.h"
 #include "data/tasks/entity_markers.h"
 
 namespace bert {
-namespace {
-
-constexpr const char* kWordEmbeddings = "bert.embeddings.word_embeddings.weight";
-
-}  // namespace
 
 int64_t add_entity_markers(Pretrained& start, int64_t seed) {
   ModelDescription& model = start.model;

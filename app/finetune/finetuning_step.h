@@ -30,7 +30,7 @@ struct TaskHead {
 
   /// Sequences of a training example.
   [[nodiscard]] int64_t unit() const { return choices * passages; }
-  bool start_markers = false;        // TaskFeatures::start_markers
+  bool start_markers = false;  // TaskFeatures::start_markers
 
   /// True if the head reads the pooler's output.
   [[nodiscard]] bool has_pooler() const { return bert::has_pooler(kind) && !start_markers; }
