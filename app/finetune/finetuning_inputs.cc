@@ -181,8 +181,8 @@ std::vector<float> weights_of_yes(const TaskFeatures& train) {
   return weights;
 }
 
-/// The rows of query, positive and negatives in a training file of rerankers: the passages are TextExample::choices. Throws
-/// DataError if a row does not fit the loss, and as read_text_rows().
+/// The rows of query, positive and negatives in a training file of rerankers: the passages are TextExample::choices.
+/// Throws DataError if a row does not fit the loss, and as read_text_rows().
 TaskExamples read_passages(const TaskDefinition& task, const std::string& path, const RerankConfig& config) {
   const bool margins = config.loss == RerankLoss::kMarginMse;
   TaskExamples rows = read_text_rows(path, {.texts = config.text_columns, .label = config.label_column});
@@ -194,7 +194,10 @@ TaskExamples read_passages(const TaskDefinition& task, const std::string& path, 
         margins ? "query, positive, negative and a score or label" : "query, positive and one negative or more"));
   }
   rows.task = task;
-  for (TextExample& row : rows.texts) row.choices.insert(row.choices.begin(), std::exchange(row.text_pair, {}));
+  for (TextExample& row : rows.texts) {
+    row.choices.insert(row.choices.begin(), std::exchange(row.text_pair, {}));
+    row.values = {row.value};
+  }
   return rows;
 }
 

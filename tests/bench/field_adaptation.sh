@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/bench/field_adaptation.sh [--quick] [WORK]
-# What the adaptation of a general BERT to a field is worth: held-out loss, tokens a word, and a task of the field.
+# The worth of adapting a general BERT to a field: held-out loss, tokens a word, and a task of the field.
 #
 # The general BERT (4 layers of 256) learns from novels and WikiText of ../shared/data. The field is the Jargon File of the quick start:
 # its text without the documents that have a text of the task's development set; these are the held-out text. The task is the class of

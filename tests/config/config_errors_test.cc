@@ -160,10 +160,10 @@ std::vector<Broken> broken_configs() {
        in("\"a/b~c\": 1, \"amp\": {\"d\\ne\": 2}"),
        {},
        {at + "2:1: /a~1b~0c: unknown key; known here: amp, batch_size_schedule, checkpoint_every, "
-             "checkpoint_every_minutes, data, device, "
+             "checkpoint_every_minutes, cuda_graphs, data, device, "
              "distributed, "
              "evaluate_every, from_step, global_batch_size, gradient_checkpointing, "
-             "initial_checkpoint, initial_optimizer_state, keep_checkpoints, log_every, max_hours, "
+             "initial_checkpoint, initial_optimizer_state, initial_vocabulary, keep_checkpoints, log_every, max_hours, "
              "max_steps, max_tokens, "
              "micro_batch_size, "
              "micro_batch_tokens, model, num_threads, num_train_epochs, objective, "

@@ -1,4 +1,4 @@
-// What an optimizer updates and what it refuses: groups, names, gradients, ranges; moving averages and masters.
+// Updates and refusals of optimizers: groups, names, gradients, ranges; moving averages and masters.
 #include <ATen/ATen.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>

@@ -18,9 +18,9 @@ namespace bert::testing {
 
 class ExampleGolden {
  public:
-  /// `json` is the path of the golden, and `directory` an empty one for the files.
-  ExampleGolden(const std::string& json, std::string directory)
-      : golden_(nlohmann::json::parse(read_file(json))), directory_(std::move(directory)) {}
+  /// `path` is the path of the golden, and `directory` an empty one for the files.
+  ExampleGolden(const std::string& path, std::string directory)
+      : golden_(nlohmann::json::parse(read_file(path))), directory_(std::move(directory)) {}
 
   /// Writes the file `name` of the golden and returns its path.
   [[nodiscard]] std::string file(const std::string& name) const {
