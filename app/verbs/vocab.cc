@@ -117,7 +117,7 @@ std::shared_ptr<const WordPieceTokenizer> open_old(VocabOptions& options) {
   const std::string& path = options.extend.empty() ? options.replace : options.extend;
   if (path.empty()) return nullptr;
   const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(path, options.config.tokenizer);
-  const auto old = std::dynamic_pointer_cast<const WordPieceTokenizer>(tokenizer);
+  auto old = std::dynamic_pointer_cast<const WordPieceTokenizer>(tokenizer);
   if (old == nullptr) throw DataError(path + ": is a SentencePiece model; expected a WordPiece vocabulary");
   if (const size_t added = old->vocabulary().added().size(); added > 0) {
     say_in(kProgram)(
