@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/normal.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
@@ -12,6 +13,13 @@
 #include "data/tasks/entity_markers.h"
 
 namespace bert {
+
+void expect_entity_markers(const std::vector<std::string>& vocabulary, const std::string& file) {
+  for (const char* marker : kEntityMarkers) {
+    if (std::ranges::find(vocabulary, marker) == vocabulary.end())
+      throw ConfigError(fmt::format("data.entity_markers: {} lacks {}; add the markers to it", file, marker));
+  }
+}
 
 int64_t add_entity_markers(Pretrained& start, int64_t seed) {
   ModelDescription& model = start.model;

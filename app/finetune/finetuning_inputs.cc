@@ -351,6 +351,7 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunP
   inputs.start = read_start(config, inputs.newest, note);
   take_vocabulary(inputs, note);
   if (config.data.task.entity_markers != EntityMarkers::kNone) {
+    if (inputs.vocabulary_rows) expect_entity_markers(inputs.start.model.vocabulary, config.data.vocab_file);
     const int64_t added = add_entity_markers(inputs.start, config.seed);
     if (added > 0) note(fmt::format("{} entity markers are new tokens, with new rows of the word embeddings", added));
     inputs.config.model.vocab_size = inputs.start.model.config.vocab_size;  // with the rows that the run adds

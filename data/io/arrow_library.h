@@ -52,7 +52,7 @@ struct ArrowValue {
   std::string_view text = {};  // kText; kNumber: as JSON writes it, or true and false
 };
 
-/// What a row of a table has in a column: a value, or a list of them.
+/// A cell of a table: a value, or a list of values.
 struct ArrowCell {
   std::string_view column;
   bool list = false;

@@ -40,8 +40,8 @@ struct TableOptions {
 
 struct TaskDataConfig;
 
-/// How the user's own table is read: its format by the extension, and config.columns as its header unless the first row
-/// has config.text_column. Throws as TableReader.
+/// The options of the user's own table: its format by the extension, and config.columns as its header unless the first
+/// row has config.text_column. Throws as TableReader.
 TableOptions own_table_options(const std::string& path, const TaskDataConfig& config);
 
 /// The names of the columns of a table, in their order; of objects those of the first one. Throws as TableReader.

@@ -14,7 +14,7 @@ c10::Stream exchange(c10::Stream stream) {
   return c10::impl::VirtualGuardImpl(stream.device_type()).exchangeStream(stream);
 }
 
-/// What is queued on `later` from now on comes after what is queued on `earlier`.
+/// Later work of the stream `later` waits for the work that is queued on `earlier` now.
 void order(const c10::Stream& earlier, const c10::Stream& later) {
   c10::Event event(earlier.device_type());
   event.record(earlier);
