@@ -96,7 +96,7 @@ completes 'bert pretrain c.json optimizer.l' 'optimizer.layer_lr_decay= optimize
 completes 'bert pretrain c.json optimizer.type=ad' 'adam adamw'
 completes 'bert pretrain c.json optimizer.type=adamw' optimizer.type=adamw $' \t\n'
 completes 'bert pretrain c.json seed=1 model.hidden_a' model.hidden_act=
-completes 'bert pretrain c.json num_train' ''
+completes 'bert pretrain c.json doc_str' ''
 completes 'bert finetune c.json num_train' num_train_epochs=
 completes 'bert finetune c.json task=squad-v' 'squad-v1 squad-v2'
 completes 'bert config show c.json num_train' num_train_epochs=
