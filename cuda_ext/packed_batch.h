@@ -41,6 +41,9 @@ struct PackedBatch {
     int64_t tokens = 0, sequences = 0, masked = 0;
   };
   Padding padding;  // of a static batch, at the ends of its tensors
+  at::Tensor
+      windows;  // [N, W], of N texts that are sequences, their windows, in a row: the sequences of each text, and
+                // -1 behind its last; labels then have N for B. Undefined: a sequence is a text
 
   /// Calls visit(tensor) for every tensor of `self`, which is a PackedBatch or a const PackedBatch.
   template <class Self, class Visitor>
@@ -56,6 +59,7 @@ struct PackedBatch {
     visit(self.next_sentence_labels);
     visit(self.labels);
     visit(self.counted);
+    visit(self.windows);
   }
 
   /// This batch on `device`. Copies from pinned memory are asynchronous. Undefined tensors stay undefined.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda_ext/names.h"
+#include "cuda_ext/window_pooling.h"
 
 namespace bert {
 
@@ -145,10 +146,20 @@ struct PretrainingDataConfig {
   }
 };
 
+/// The treatment of a text with more tokens than the model reads. kWindows: windows of the text are read one by one, and
+/// what they say is joined.
+enum class LongTexts : uint8_t { kRefuse, kTruncate, kWindows };
+inline std::span<const char* const> names_of(LongTexts /*type*/) {
+  static constexpr std::array<const char*, 3> kNames = {"refuse", "truncate", "windows"};
+  return kNames;
+}
+
 /// The examples of a fine-tuning task: sizes, columns, and the decoding of answers. Names and defaults of Google's
 /// run_squad.py and run_classifier.py, and of transformers' example scripts for columns.
 struct TaskDataConfig {
   int64_t max_seq_length = 128;
+  LongTexts long_texts = LongTexts::kTruncate;
+  WindowPooling window_pooling = WindowPooling::kMean;
   int64_t doc_stride = 128;
   int64_t max_query_length = 64;
   int64_t max_answer_length = 30;
@@ -175,9 +186,18 @@ struct TaskDataConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit("max_seq_length", self.max_seq_length, "tokens of a sequence with [CLS] and [SEP]; longer texts are cut", 8,
+    visit("max_seq_length", self.max_seq_length, "tokens of a sequence with [CLS] and [SEP]; see long_texts", 8, 65535);
+    visit(
+        "long_texts", self.long_texts,
+        "longer texts are refused, cut (truncate; sentences of ner go on in further sequences, cut between words), or "
+        "read in windows with one loss a text; a word's label counts in the window with most context around it. "
+        "Questions always have windows");
+    visit("window_pooling", self.window_pooling,
+          "long_texts=windows: logits of a text from those of its windows; attention: a mean whose weights are the "
+          "softmax "
+          "of a learned vector's products with the pooler's outputs");
+    visit("doc_stride", self.doc_stride, "tokens between the starts of two windows of a long text or context", 1,
           65535);
-    visit("doc_stride", self.doc_stride, "SQuAD: tokens between the starts of two windows of a long context", 1, 65535);
     visit("max_query_length", self.max_query_length, "SQuAD: tokens of a question; the rest is cut off", 1, 65535);
     visit("max_answer_length", self.max_answer_length, "SQuAD: tokens of an answer at most", 1, 65535);
     visit("n_best_size", self.n_best_size, "SQuAD: answers in nbest_predictions.json for each question", 1, 1000);

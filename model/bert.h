@@ -17,6 +17,7 @@
 
 #include "cuda_ext/ops.h"
 #include "cuda_ext/packed_batch.h"
+#include "cuda_ext/window_pooling.h"
 #include "model/config.h"
 
 namespace bert {
@@ -310,15 +311,18 @@ struct BertForQuestionAnsweringImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertForQuestionAnswering);
 
-/// Logits [B, C], one row a sequence. C = 1 is regression.
+/// Logits [B, C], one row a sequence, or, of a batch with windows, [N, C], one row a text. C = 1 is regression.
 struct BertForSequenceClassificationImpl : torch::nn::Module {
-  BertForSequenceClassificationImpl(const BertConfig& config, int64_t num_labels);
+  BertForSequenceClassificationImpl(const BertConfig& config, int64_t num_labels,
+                                    WindowPooling window_pooling = WindowPooling::kMean);
   torch::Tensor forward(const PackedBatch& batch);
   torch::Tensor forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                         const torch::Tensor& attention_mask);
   int64_t dropout_seed = 0;
   BertModel bert;
   Linear classifier;
+  const WindowPooling window_pooling;
+  torch::Tensor window_attention;  // [H], a parameter of WindowPooling::kAttention alone; it begins as the mean, zeros
 };
 TORCH_MODULE(BertForSequenceClassification);
 

@@ -4,6 +4,7 @@
 #include "cuda_ext/padded_linear.h"
 #include "cuda_ext/scalar/philox.h"
 #include "model/bert.h"
+#include "model/windows.h"
 
 namespace bert {
 namespace {
@@ -130,14 +131,22 @@ QuestionAnsweringOutput BertForQuestionAnsweringImpl::forward(const torch::Tenso
   return {.start_logits = input.unpack(output.start_logits), .end_logits = input.unpack(output.end_logits)};
 }
 
-BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config, int64_t num_labels)
+BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config, int64_t num_labels,
+                                                                     WindowPooling pooling)
     : bert(register_module("bert", BertModel(config))),
-      classifier(register_module("classifier", Linear(config, config.hidden_size, num_labels))) {}
+      classifier(register_module("classifier", Linear(config, config.hidden_size, num_labels))),
+      window_pooling(pooling) {
+  if (pooling == WindowPooling::kAttention)
+    window_attention = register_parameter(kWindowAttention, at::zeros({config.hidden_size}));
+}
 
 torch::Tensor BertForSequenceClassificationImpl::forward(const PackedBatch& batch) {
   const torch::Tensor pooled = bert->forward(batch, dropout_seed).pooler_output;
-  return classifier->forward(
+  const torch::Tensor logits = classifier->forward(
       head_dropout(pooled, batch, first_rows(batch), bert->config.hidden_dropout_prob, dropout_seed, is_training()));
+  if (!batch.windows.defined()) return logits;
+  return join_windows(window_pooling, logits, batch.windows,
+                      window_attention.defined() ? window_scores(pooled, window_attention) : torch::Tensor());
 }
 
 torch::Tensor BertForSequenceClassificationImpl::forward(const torch::Tensor& input_ids,

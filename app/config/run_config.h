@@ -48,6 +48,12 @@ struct BatchSizeConfig {
     visit("global_batch_size", self.global_batch_size, "sequences of a step from there on", 1, 1 << 24);
   }
 };
+/// The rows of a position table that is longer than that of initial_checkpoint.
+enum class PositionRows : uint8_t { kRepeat, kInterpolate, kRandom };
+inline std::span<const char* const> names_of(PositionRows /*type*/) {
+  static constexpr std::array<const char*, 3> kNames = {"repeat", "interpolate", "random"};
+  return kNames;
+}
 
 /// Steps, both included.
 struct StepRange {
@@ -117,6 +123,7 @@ struct RunConfig {
   std::string initial_checkpoint;
   bool trust_initial_checkpoint = false;
   InitialVocabularyConfig initial_vocabulary;
+  PositionRows initial_positions = PositionRows::kRepeat;
   int64_t num_threads = 0;
   bool gradient_checkpointing = false;
   std::vector<std::string> report = {"console", "jsonl", "tensorboard"};
@@ -166,6 +173,11 @@ struct RunConfig {
           "none is "
           "executed");
     visit("initial_vocabulary", self.initial_vocabulary, "the vocabulary of initial_checkpoint, where it is another");
+    visit(
+        "initial_positions", self.initial_positions,
+        "rows of a position table that model.max_position_embeddings makes longer than that of initial_checkpoint: "
+        "repeat: the old rows again and again, as Longformer; interpolate: linear between them, with the first and the "
+        "last in their places (PyTorch's align_corners); random: new rows behind them. A shorter table is refused");
     visit("num_threads", self.num_threads, "CPU threads; 0 = all that this process may use", 0, kMaxThreads,
           kMayChange);
     visit(

@@ -63,8 +63,8 @@ void take_vocabulary(FinetuningInputs& inputs, const RunNote& note) {
 }
 
 /// Takes the fields of `from` into `config`. A field that the configuration gives, or that is not at its default, must
-/// agree, but for dropout, which fine-tuning may change.
-void take_model(FinetuneConfig& config, const ModelDescription& from, const std::string& name) {
+/// agree, but for dropout, which fine-tuning may change, and a longer position table of a run that begins.
+void take_model(FinetuneConfig& config, const ModelDescription& from, const std::string& name, bool begins) {
   const FinetuneConfig before = config, defaults;
   std::set<std::string> given = config.given;
   for (const ConfigDifference& d : compare(defaults, before)) given.insert(d.pointer);
@@ -76,6 +76,10 @@ void take_model(FinetuneConfig& config, const ModelDescription& from, const std:
   if (given.contains("/model/hidden_dropout_prob")) config.model.hidden_dropout_prob = before.model.hidden_dropout_prob;
   if (given.contains("/model/attention_probs_dropout_prob"))
     config.model.attention_probs_dropout_prob = before.model.attention_probs_dropout_prob;
+  if (begins && given.contains("/model/max_position_embeddings")) {
+    config.model.max_position_embeddings =
+        std::max(before.model.max_position_embeddings, from.config.max_position_embeddings);
+  }
   for (const ConfigDifference& d : compare(before, config)) {
     if (!given.contains(d.pointer)) continue;
     throw ConfigError(
@@ -172,12 +176,14 @@ void read_embedding_training(FinetuningInputs& inputs, const RunNote& note) {
 /// For each label the number of examples without it by the number with it; 1 for a label without examples.
 std::vector<float> weights_of_yes(const TaskFeatures& train) {
   std::vector<double> counts(static_cast<size_t>(train.num_outputs));
-  for (const TaskSequence& sequence : train.sequences) {
-    for (const int32_t label : sequence.labels) ++counts[static_cast<size_t>(label)];
+  const int64_t texts = train.units(1);
+  for (int64_t text = 0; text < texts; ++text) {
+    const auto first = static_cast<size_t>(train.unit(text, 1).first);
+    for (const int32_t label : train.sequences[first].labels) ++counts[static_cast<size_t>(label)];
   }
   std::vector<float> weights;
   for (const double each : counts)
-    weights.push_back(each > 0 ? static_cast<float>((static_cast<double>(train.sequences.size()) - each) / each) : 1);
+    weights.push_back(each > 0 ? static_cast<float>((static_cast<double>(texts) - each) / each) : 1);
   return weights;
 }
 
@@ -234,6 +240,7 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
     inputs.head.passages = std::ssize(examples.texts.front().choices);
     inputs.head.rerank_loss = config.rerank.loss;
   }
+  if (!features->text_ends.empty()) inputs.head.window_pooling = config.data.task.window_pooling;
   if (config.class_weights == ClassWeights::kBalanced) {
     if (inputs.task.labels.empty() || inputs.task.kind == TaskKind::kRegression)
       throw ConfigError("class_weights: is balanced, and task " + inputs.task.name + " has no classes; set it to none");
@@ -243,14 +250,17 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
   if (examples.skipped_rows > 0)
     note(fmt::format("{}: {} rows without all columns are left out", found.path, examples.skipped_rows));
   if (features->cut > 0) {
+    if (config.data.task.long_texts == LongTexts::kRefuse) {
+      throw DataError(fmt::format("{}: {}; data.long_texts=truncate cuts them, windows reads all of them", found.path,
+                                  features->cut_of(examples.size(), config.data.task)));
+    }
     note(fmt::format("{}: {} and are cut", found.path, features->cut_of(examples.size(), config.data.task)));
   }
   if (features->skipped > 0) {
     note(fmt::format("{}: {} questions are left out, whose answer is not in the words of the context", found.path,
                      features->skipped));
   }
-  if (config.max_steps == 0)
-    config.max_steps = steps_of_epochs(config, std::ssize(features->sequences) / inputs.head.unit());
+  if (config.max_steps == 0) config.max_steps = steps_of_epochs(config, features->units(inputs.head.unit()));
   inputs.train = std::move(features);
 }
 
@@ -263,6 +273,17 @@ void fit_settings(const FinetuneConfig& config, TaskDefinition& task) {
     throw ConfigError(
         fmt::format("label_smoothing: is {}, and the labels of task {} are not one class each; set it to 0",
                     config.label_smoothing, task.name));
+  }
+  if (config.data.task.long_texts == LongTexts::kWindows) {
+    const bool marked = config.data.task.entity_markers != EntityMarkers::kNone;
+    if (marked || config.rerank.reads_passages() || task.kind == TaskKind::kMultipleChoice ||
+        task.kind == TaskKind::kEmbedding) {
+      throw ConfigError(fmt::format("data.long_texts: is windows, and task {}{} cuts its texts; set it to truncate",
+                                    task.name, marked ? " with entity markers" : ""));
+    }
+    if (!config.distillation.teacher.empty())
+      throw ConfigError(
+          "data.long_texts: is windows, which distillation.teacher has no losses for; set it to truncate");
   }
   const std::string& metric = config.metric_for_best_model;
   if (metric.empty()) return;
@@ -309,8 +330,13 @@ int64_t longest_unit(const FinetuningInputs& inputs) {
     for (const TaskSequence& sequence : features.sequences) longest = std::max(longest, sequence.input_ids.size());
     return static_cast<int64_t>(longest);
   };
-  if (inputs.train) return longest_of(*inputs.train) * inputs.head.unit();
   int64_t longest = 0;
+  if (inputs.train && !inputs.train->text_ends.empty()) {
+    for (int64_t text = 0; text < inputs.train->units(1); ++text)
+      longest = std::max(longest, inputs.train->tokens_of(text, 1));
+    return longest;
+  }
+  if (inputs.train) return longest_of(*inputs.train) * inputs.head.unit();
   for (const RowSet& set : inputs.embedding.sets) longest = std::max(longest, longest_of(*set.features) * set.columns);
   return longest;
 }
@@ -321,7 +347,8 @@ std::vector<float> balanced_class_weights(const TaskFeatures& train) {
   const auto count = [&](int32_t label) {
     if (label >= 0) ++counts[static_cast<size_t>(label)];
   };
-  for (const TaskSequence& sequence : train.sequences) {
+  for (int64_t unit = 0; unit < train.units(1); ++unit) {
+    const TaskSequence& sequence = train.sequences[static_cast<size_t>(train.unit(unit, 1).first)];
     if (train.kind == TaskKind::kTokenClassification) {
       for (const int32_t label : sequence.token_labels) count(label);
     } else {
@@ -356,7 +383,7 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunP
     if (added > 0) note(fmt::format("{} entity markers are new tokens, with new rows of the word embeddings", added));
     inputs.config.model.vocab_size = inputs.start.model.config.vocab_size;  // with the rows that the run adds
   }
-  take_model(inputs.config, inputs.start.model, inputs.start.name);
+  take_model(inputs.config, inputs.start.model, inputs.start.name, /*begins=*/inputs.newest < 0);
   if (inputs.task.kind == TaskKind::kEmbedding && !inputs.config.given.contains("/data/max_seq_length"))
     inputs.config.data.task.max_seq_length = most_tokens(inputs.start.model);
   check_room(inputs.config, inputs.start.name);

@@ -53,7 +53,8 @@ struct FinetuningInputs {
 /// InputMissing, IoError, PeerError, RefusedError.
 FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunPlace& place);
 
-/// Tokens of the largest training example: those of the longest sequence, times the choices of an example.
+/// Tokens of the largest training example: those of the longest sequence, times the choices of an example; those of all
+/// windows of a text.
 int64_t longest_unit(const FinetuningInputs& inputs);
 
 /// Weights of the classes in the loss: the inverse of their frequencies, with mean 1 over the examples, as scikit-learn's

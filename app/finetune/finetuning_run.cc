@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "app/checkpoint/fit.h"
+#include "app/checkpoint/position_rows.h"
 #include "app/finetune/embedding_scoring.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/interop/hugging_face_files.h"
@@ -49,7 +50,7 @@ struct TaskLogits {
 std::optional<TaskLogits> compute_task_logits(FinetuningStep& step, const TaskFeatures& features, bool with_loss,
                                               const std::function<bool()>& stop) {
   constexpr int64_t kBatch = 32;  // units; the logits depend on it by rounding only
-  const int64_t choices = step.head().choices, units = std::ssize(features.sequences) / choices;
+  const int64_t choices = step.head().choices, units = features.units(choices), most = features.most_sequences(choices);
   const int64_t batches = (units + kBatch - 1) / kBatch;
   const std::vector<int64_t> offsets = features.logit_offsets();
   torch::Tensor flat = torch::zeros({offsets.back()});
@@ -61,7 +62,8 @@ std::optional<TaskLogits> compute_task_logits(FinetuningStep& step, const TaskFe
   for (int64_t i = step.rank(); i < batches && !stop(); i += step.world_size()) {
     std::vector<int64_t> members(static_cast<size_t>(std::min(kBatch, units - i * kBatch)));
     std::iota(members.begin(), members.end(), i * kBatch);
-    const PackedBatch batch = pack_task_sequences(features, choices, members, members).to(step.device());
+    const PackedBatch batch =
+        pack_task_sequences(features, choices, members, members, /*pin_memory=*/false, most).to(step.device());
     const torch::Tensor logits = step.forward(batch);
     auto* row = table.mutable_data_ptr<double>() + i * kColumns;
     row[kEvaluated] = 1;
@@ -373,6 +375,10 @@ void FinetuningRun::start_from_initial_checkpoint() {
     weights.insert(item.key(), trained != nullptr ? *trained : item.value().detach().clone());
   }
   if (!missing.empty()) throw DataError(fmt::format("initial_checkpoint: {} lacks {}", name, fmt::join(missing, ", ")));
+  StateDict no_moments;
+  const torch::Tensor positions = state_dict(step_.module())[kPositionTable].detach().to(torch::kCPU);
+  const std::string longer = lengthen_positions(weights, no_moments, positions, inputs_.config.initial_positions);
+  if (!longer.empty()) log_.say("initial_checkpoint: " + name + ": " + longer);
   fit_checkpoint("initial_checkpoint: " + name, {}, {"/model/"}, [&] {
     step_.start_phase({.weights = weights, .optimizer_state = StateDict(), .keep_moments = false});
   });

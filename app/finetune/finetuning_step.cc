@@ -42,7 +42,7 @@ void freeze(torch::nn::Module& module, const FinetuneConfig& config) {
 TaskModel make_model(const FinetuneConfig& config, const TaskHead& head, c10::Device device) {
   use_deterministic_algorithms(device);
   const NoInitWeights no_init;
-  TaskModel model(config.model, head.kind, head.num_outputs, head.sentence, head.start_markers);
+  TaskModel model(config.model, head.kind, head.num_outputs, head.sentence, head.start_markers, head.window_pooling);
   torch::nn::Module& module = *model.module();
   init_weights(module, config.model, static_cast<uint64_t>(config.seed));
   model.set_dropout_seed(config.seed);
@@ -123,7 +123,7 @@ std::vector<std::string> FinetuningStep::loss_names() const {
 
 torch::Tensor FinetuningStep::labels_of(const PackedBatch& batch) const {
   if (head_.kind == TaskKind::kRegression || head_.kind == TaskKind::kQuestionAnswering || head_.multi_label)
-    return known_items(batch.num_sequences());
+    return known_items(batch.labels.size(0));
   const torch::Tensor labelled = batch.labels.ne(kNoLabel);
   if (!class_weights_.defined()) return labelled.sum(torch::kDouble);
   const torch::Tensor classes = batch.labels.clamp_min(0);  // any class where there is no label

@@ -27,11 +27,11 @@ struct TaskHead {
   bool multi_label = false;          // TaskDefinition::multi_label
   int64_t passages = 1;              // sequences of a training example with one rerank_loss; 1: pairs
   RerankLoss rerank_loss = RerankLoss::kBinaryCrossEntropy;
+  bool start_markers = false;        // TaskFeatures::start_markers
+  WindowPooling window_pooling = WindowPooling::kMean;
 
   /// Sequences of a training example.
   [[nodiscard]] int64_t unit() const { return choices * passages; }
-  bool start_markers = false;  // TaskFeatures::start_markers
-
   /// True if the head reads the pooler's output.
   [[nodiscard]] bool has_pooler() const { return bert::has_pooler(kind) && !start_markers; }
 };

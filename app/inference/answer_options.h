@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/tasks/entity_groups.h"
+#include "data/config.h"
 
 namespace bert {
 
@@ -30,14 +31,6 @@ inline std::span<const char* const> names_of(Task /*type*/) {
   return kNames;
 }
 constexpr bool is_finetuned(Task task) { return task >= Task::kTextClassification; }
-
-/// The treatment of a text with more tokens than the model reads. kWindows, of sentence encoders alone: parts of the text
-/// are read one by one, and their vectors are joined.
-enum class LongTexts : uint8_t { kRefuse, kTruncate, kWindows };
-inline std::span<const char* const> names_of(LongTexts /*type*/) {
-  static constexpr std::array<const char*, 3> kNames = {"refuse", "truncate", "windows"};
-  return kNames;
-}
 
 /// From the logits of a text's classes to scores. kDefault: softmax; sigmoid for labels that are independent; none for
 /// numbers.

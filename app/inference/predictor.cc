@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "app/inference/feature_windows.h"
 #include "app/inference/sentence_pooling.h"
 #include "app/inference/text_groups.h"
 #include "app/system/torch_errors.h"
@@ -115,7 +116,7 @@ struct Predictor::Impl {
     const LongTexts usual = task == Task::kEmbedding ? LongTexts::kTruncate : LongTexts::kRefuse;
     const LongTexts treatment = wishes.long_texts.value_or(options.long_texts.value_or(usual));
     if (treatment == LongTexts::kRefuse) throw TextError(index, tokens + "; shorten it", encoded.text);
-    if (treatment == LongTexts::kWindows && task == Task::kEmbedding && !wishes.of_tokens) return encoded;
+    if (treatment == LongTexts::kWindows && task != Task::kFillMask && !wishes.of_tokens) return encoded;
     if (!cut_text(encoded, longest, cut_at_begin))
       throw TextError(index, tokens + ", which leave out a [MASK]", encoded.text);
     return encoded;
@@ -138,6 +139,11 @@ struct Predictor::Impl {
       encoded.prompt_tokens = std::ssize(encode_text(*tokenizer, prompt).ids) - 1;  // without its [SEP]
     return encoded;
   }
+
+  [[nodiscard]] bool any_long(std::span<const EncodedText> texts) const {
+    return std::ranges::any_of(texts, [&](const EncodedText& text) { return std::ssize(text.ids) > longest; });
+  }
+  [[nodiscard]] WindowSizes windows() const { return {longest, options.stride.value_or(TaskDataConfig().doc_stride)}; }
 
   /// Appends `text`, or the parts of a text that is too long, each between [CLS] and [SEP] and of nearly one length.
   void append_windows(const EncodedText& text, std::vector<EncodedText>& windows) const {
@@ -316,6 +322,7 @@ std::vector<MaskFilling> Predictor::fill_mask(std::span<const EncodedText> texts
 }
 
 std::vector<Features> Predictor::features(std::span<const EncodedText> texts) const {
+  if (impl_->any_long(texts)) return features_of_windows(*this, texts, impl_->windows());
   std::vector<Features> all(texts.size());
   impl_->for_each_group(texts, /*all_layers=*/false,
                         [&](const TextGroup& group, const PackedBatch&, const BertModelOutput& output, const auto&) {
@@ -337,6 +344,7 @@ std::vector<Features> Predictor::features(std::span<const EncodedText> texts) co
 }
 
 std::vector<torch::Tensor> Predictor::embed(std::span<const EncodedText> texts, const EmbeddingOptions& options) const {
+  if (impl_->any_long(texts)) return embed_windows(*this, texts, impl_->windows(), options);
   const std::vector<int64_t> layers = checked_layers(options, config());
   const bool pooler = options.pooling == Pooling::kPooler,
              last = layers == std::vector<int64_t>{config().num_hidden_layers};

@@ -28,7 +28,10 @@ struct PredictorOptions {
   c10::ScalarType dtype = c10::kFloat;  // of weights and computation: kFloat, kBFloat16 or kHalf
   int64_t batch_size = 256;             // texts that are computed together at most, 1 or more
   int64_t batch_tokens = 4096;          // tokens that are computed together at most, 1 or more; a longer text is alone
-  std::optional<LongTexts> long_texts = {};  // empty: refuse for features and masks, truncate for fine-tuned models
+  std::optional<LongTexts> long_texts =
+      {};                              // empty: refuse for features and masks, for fine-tuned models as in training
+  std::optional<int64_t> stride = {};  // tokens between the starts of two windows; empty: TaskDataConfig::doc_stride
+  std::optional<WindowPooling> window_pooling = {};  // of classes and numbers; empty: as in training
   bool int8 = false;  // the encoder's products are of bytes; with dtype kFloat, on the CPU: Note [Products of bytes]
 
   /// True if weights stay as they are loaded. to() would copy those of query, key and value all the same.

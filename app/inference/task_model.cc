@@ -10,6 +10,7 @@
 #include "app/system/torch_errors.h"
 #include "data/io/error.h"
 #include "model/state_dict.h"
+#include "model/windows.h"
 
 namespace bert {
 namespace {
@@ -18,7 +19,7 @@ using AnyTaskModel = std::variant<BertForSequenceClassification, BertForTokenCla
                                   BertForMultipleChoice, BertForSentenceEmbedding, BertForEntityMarkers>;
 
 AnyTaskModel model_of(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence,
-                      bool start_markers) {
+                      bool start_markers, WindowPooling window_pooling) {
   if (start_markers) return BertForEntityMarkers(config, num_outputs);
   switch (kind) {
     case TaskKind::kTokenClassification:
@@ -33,7 +34,7 @@ AnyTaskModel model_of(const BertConfig& config, TaskKind kind, int64_t num_outpu
     case TaskKind::kRegression:
       break;
   }
-  return BertForSequenceClassification(config, num_outputs);
+  return BertForSequenceClassification(config, num_outputs, window_pooling);
 }
 
 TaskModel on_device(TaskModel model, const PredictorOptions& options) {
@@ -67,8 +68,8 @@ struct Forward {
 }  // namespace
 
 TaskModel::TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence,
-                     bool start_markers)
-    : model_(model_of(config, kind, num_outputs, sentence, start_markers)) {}
+                     bool start_markers, WindowPooling window_pooling)
+    : model_(model_of(config, kind, num_outputs, sentence, start_markers, window_pooling)) {}
 
 torch::Tensor TaskModel::forward(const PackedBatch& batch, int64_t choices) {
   return std::visit(Forward{batch, choices}, model_);
@@ -83,6 +84,11 @@ BertModelImpl& TaskModel::encoder() {
 }
 
 LinearImpl* TaskModel::head() { return std::visit(HeadOf(), model_); }
+
+torch::Tensor TaskModel::window_attention() const {
+  const auto* model = std::get_if<BertForSequenceClassification>(&model_);
+  return model != nullptr ? (*model)->window_attention : torch::Tensor();
+}
 
 void TaskModel::set_dropout_seed(int64_t seed) {
   std::visit([seed](auto& model) { model->dropout_seed = seed; }, model_);
@@ -99,7 +105,8 @@ TaskModel load_task_model(const Pretrained& pretrained, LoadMode mode) {
   const torch::Tensor* classifier = pretrained.weights.find("classifier.weight");
   const int64_t outputs = classifier != nullptr ? classifier->size(0) : 1;
   const NoInitWeights no_init;
-  TaskModel model(pretrained.model.config, *kind, outputs, {}, pretrained.model.start_markers);
+  TaskModel model(pretrained.model.config, *kind, outputs, {}, pretrained.model.start_markers,
+                  pretrained.weights.contains(kWindowAttention) ? WindowPooling::kAttention : WindowPooling::kMean);
   with_data_errors(pretrained.name + ": the weights are not those of a model of task " + pretrained.model.task,
                    [&] { load_state_dict(*model.module(), pretrained.weights, /*strict=*/true, mode); });
   expect_whole(pretrained.weights);
@@ -117,7 +124,9 @@ TaskInference::TaskInference(const Pretrained& pretrained, TaskModel model, cons
       start_markers_(pretrained.model.start_markers),
       encoder_(model.encoder(), options.int8 ? ops::Products::kInt8 : ops::Products::kOfDtype),
       head_weight_(model.head()->weight.detach().clone()),
-      head_bias_(model.head()->bias.detach().clone()) {}
+      head_bias_(model.head()->bias.detach().clone()) {
+  if (model.window_attention().defined()) window_attention_ = model.window_attention().detach().clone();
+}
 
 torch::Tensor TaskInference::forward(const PackedBatch& batch, int64_t choices) const {
   const BertModelOutput output = encoder_.forward(batch);
@@ -126,6 +135,13 @@ torch::Tensor TaskInference::forward(const PackedBatch& batch, int64_t choices) 
                                                    : output.last_hidden_state;
   const torch::Tensor logits = at::linear(states, head_weight_, head_bias_);
   return kind_ == TaskKind::kMultipleChoice ? logits.view({-1, choices}) : logits;
+}
+
+TaskInference::WindowLogits TaskInference::of_windows(const PackedBatch& batch) const {
+  const torch::Tensor pooled = encoder_.forward(batch).pooler_output;
+  WindowLogits result{.logits = at::linear(pooled, head_weight_, head_bias_), .scores = {}};
+  if (window_attention_.defined()) result.scores = window_scores(pooled, window_attention_);
+  return result;
 }
 
 bool has_pooler(TaskKind kind) {

@@ -26,17 +26,20 @@ class TaskModel {
   /// Of embeddings, `num_outputs` are the classes of BertForSentenceEmbedding, and `sentence` is behind the encoder.
   /// `start_markers`: BertForEntityMarkers in place of a classifier of the pooler's output.
   TaskModel(const BertConfig& config, TaskKind kind, int64_t num_outputs, const SentenceEncoder& sentence = {},
-            bool start_markers = false);
+            bool start_markers = false, WindowPooling window_pooling = WindowPooling::kMean);
 
   /// The logits of a packed batch:
   ///   classification [B, labels], regression [B, 1], token classification [T, labels], question answering [T, 2] (start
-  ///   and end), multiple choice [B / choices, choices], embeddings [B, dimensions]
+  ///   and end), multiple choice [B / choices, choices], embeddings [B, dimensions]; of a batch with windows one row a
+  ///   text: [N, labels], [N, 1]
   torch::Tensor forward(const PackedBatch& batch, int64_t choices = 1);
 
   [[nodiscard]] std::shared_ptr<torch::nn::Module> module() const;
   [[nodiscard]] BertModelImpl& encoder();
   /// The head; nullptr for embeddings without a classifier.
   [[nodiscard]] LinearImpl* head();
+  /// BertForSequenceClassification::window_attention; undefined in other models.
+  [[nodiscard]] torch::Tensor window_attention() const;
   void set_dropout_seed(int64_t seed);
   /// Of embeddings: the pooling does not read the tokens of sequences that begin with `ids`, int64 [P] on the device.
   void leave_out_prompt(const torch::Tensor& ids);
@@ -59,8 +62,13 @@ class TaskInference {
   /// BertInference for options.int8; the head's product is never of bytes.
   TaskInference(const Pretrained& pretrained, const PredictorOptions& options);
 
-  /// As TaskModel::forward().
+  /// As TaskModel::forward(), of a batch without windows.
   [[nodiscard]] torch::Tensor forward(const PackedBatch& batch, int64_t choices = 1) const;
+  /// The logits of windows [W, labels], and what weighs them in WindowPooling::kAttention, [W], else undefined.
+  struct WindowLogits {
+    torch::Tensor logits, scores;
+  };
+  [[nodiscard]] WindowLogits of_windows(const PackedBatch& batch) const;
 
  private:
   TaskInference(const Pretrained& pretrained, TaskModel model, const PredictorOptions& options);
@@ -69,6 +77,7 @@ class TaskInference {
   bool start_markers_;
   BertInference encoder_;
   torch::Tensor head_weight_, head_bias_;  // [outputs, H or 2 * H], [outputs]
+  torch::Tensor window_attention_;         // [H]; undefined without
 };
 
 /// True if the head reads the pooler's output, but for BertForEntityMarkers.

@@ -15,6 +15,7 @@
 #include "data/io/error.h"
 #include "data/loader/task_loader.h"
 #include "data/text/unicode.h"
+#include "model/windows.h"
 
 namespace bert {
 namespace {
@@ -80,11 +81,14 @@ TaskFeatures joined(const TaskDefinition& task, std::span<const EncodedInput> in
   all.kind = task.kind;
   all.num_outputs = task.num_outputs();
   all.start_markers = !inputs.empty() && inputs.front().features.start_markers;
+  const bool any_windows =
+      std::ranges::any_of(inputs, [](const EncodedInput& input) { return !input.features.text_ends.empty(); });
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TaskFeatures& one = inputs[i].features;
     for (const TaskSequence& sequence : one.sequences)
       all.sequences.emplace_back(sequence).example = static_cast<int32_t>(i);
     all.windows.insert(all.windows.end(), one.windows.begin(), one.windows.end());
+    if (any_windows) all.text_ends.push_back(std::ssize(all.sequences));
   }
   return all;
 }
@@ -97,27 +101,67 @@ int64_t EncodedInput::tokens() const {
   return sum;
 }
 
-std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
+namespace {
+
+/// Calls visit(first, batch) for batches of `options`, of the sequences from `first` on. `group` in a row stay together.
+template <class Visit>
+void for_each_batch(const TaskFeatures& features, int64_t group, const PredictorOptions& options, const Visit& visit) {
+  const auto all = std::ssize(features.sequences);
+  int64_t end = 0;
+  for (int64_t begin = 0; begin < all; begin = end) {
+    std::vector<NumberedTaskSequence> members;
+    int64_t tokens = 0;
+    for (end = begin; end < all && end - begin < options.batch_size * group; end += group) {
+      const size_t before = members.size();
+      for (int64_t i = end; i < end + group; ++i) {
+        members.push_back({i, &features.sequences[static_cast<size_t>(i)]});
+        tokens += std::ssize(members.back().sequence->input_ids);
+      }
+      if (end > begin && tokens > options.batch_tokens) {
+        members.resize(before);
+        break;
+      }
+    }
+    visit(begin, pack_sequences(members).to(options.device));
+  }
+}
+
+torch::Tensor on_cpu(const torch::Tensor& values) { return values.to(torch::kCPU, torch::kFloat).contiguous(); }
+
+/// The logits of texts. Windows are computed as sequences of their own, so a text may have any number of them.
+std::vector<float> text_logits(const TaskInference& model, const TaskFeatures& features, WindowPooling pooling,
                                const PredictorOptions& options) {
+  std::vector<torch::Tensor> logits, scores;
+  for_each_batch(features, /*group=*/1, options, [&](int64_t, const PackedBatch& batch) {
+    const TaskInference::WindowLogits computed = model.of_windows(batch);
+    logits.push_back(on_cpu(computed.logits));
+    if (computed.scores.defined()) scores.push_back(on_cpu(computed.scores));
+  });
+  if (pooling == WindowPooling::kAttention && scores.empty())
+    throw DataError("window_pooling: is attention, and the model has no weights window_attention");
+  const torch::Tensor all = torch::cat(logits), weights = scores.empty() ? torch::Tensor() : torch::cat(scores);
+  std::vector<float> flat;
+  for (int64_t text = 0; text < features.units(1); ++text) {
+    const auto [begin, end] = features.unit(text, 1);
+    const torch::Tensor joined =
+        join_windows(pooling, all, torch::arange(begin, end, torch::kLong).unsqueeze(0), weights);
+    flat.insert(flat.end(), joined.const_data_ptr<float>(), joined.const_data_ptr<float>() + joined.numel());
+  }
+  return flat;
+}
+
+}  // namespace
+
+std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
+                               WindowPooling pooling, const PredictorOptions& options) {
   const torch::NoGradGuard no_grad;
+  if (!features.text_ends.empty()) return text_logits(model, features, pooling, options);
   const std::vector<int64_t> offsets = features.logit_offsets();
   std::vector<float> flat(static_cast<size_t>(offsets.back()));
-  const int64_t units = std::ssize(features.sequences) / choices;
-  int64_t end = 0;
-  for (int64_t begin = 0; begin < units; begin = end) {
-    int64_t tokens = 0;
-    for (end = begin; end < units && end - begin < options.batch_size; ++end) {
-      for (int64_t i = end * choices; i < (end + 1) * choices; ++i)
-        tokens += std::ssize(features.sequences[static_cast<size_t>(i)].input_ids);
-      if (end > begin && tokens > options.batch_tokens) break;
-    }
-    std::vector<int64_t> members(static_cast<size_t>(end - begin));
-    std::iota(members.begin(), members.end(), begin);
-    const PackedBatch batch = pack_task_sequences(features, choices, members, members).to(options.device);
-    const torch::Tensor logits = model.forward(batch, choices).to(torch::kCPU, torch::kFloat).contiguous();
-    const int64_t first = offsets[static_cast<size_t>(begin * choices)];
-    std::copy_n(logits.const_data_ptr<float>(), logits.numel(), flat.begin() + first);
-  }
+  for_each_batch(features, choices, options, [&](int64_t begin, const PackedBatch& batch) {
+    const torch::Tensor logits = on_cpu(model.forward(batch, choices));
+    std::copy_n(logits.const_data_ptr<float>(), logits.numel(), flat.begin() + offsets[static_cast<size_t>(begin)]);
+  });
   return flat;
 }
 
@@ -129,19 +173,24 @@ TaskPredictor::TaskPredictor(const Pretrained& pretrained, const PredictorOption
       tokenizer_(pretrained.tokenizer),
       model_(pretrained, options) {
   task_ = definition_of(pretrained);
+  if (kind() == TaskKind::kQuestionAnswering) config_.long_texts = LongTexts::kTruncate;  // contexts have windows
+  config_.doc_stride = options.stride.value_or(config_.doc_stride);
+  config_.window_pooling = options.window_pooling.value_or(config_.window_pooling);
 }
 
 EncodedInput TaskPredictor::encode(TaskInput input, const AnswerOptions& options) const {
   EncodedInput encoded;
   TaskFeatures& features = encoded.features;
+  const std::optional<LongTexts> wish = options.long_texts ? options.long_texts : options_.long_texts;
+  TaskDataConfig config = config_;
+  config.long_texts = wish.value_or(config.long_texts);
   try {
-    features = make_features(example_of(task_, input), *tokenizer_, config_, /*for_training=*/false);
+    features = make_features(example_of(task_, input), *tokenizer_, config, /*for_training=*/false);
   } catch (const DataError& error) {
     throw TextError(0, error.what());
   }
-  const std::optional<LongTexts> wish = options.long_texts ? options.long_texts : options_.long_texts;
   const bool too_long = features.cut > 0 || features.sequences.size() > 1;
-  if (too_long && wish == LongTexts::kRefuse) {
+  if (too_long && config.long_texts == LongTexts::kRefuse) {
     const bool question = features.cut > 0 && kind() == TaskKind::kQuestionAnswering;
     throw TextError(
         0, fmt::format("the {} has more than {} tokens, which the model reads{}; shorten it",
@@ -174,7 +223,7 @@ std::vector<EncodedInput> TaskPredictor::encode_all(const std::vector<TaskInput>
 }
 
 std::vector<float> TaskPredictor::logits_of(const TaskFeatures& features) const {
-  return task_logits(model_, features, /*choices=*/1, options_);
+  return task_logits(model_, features, /*choices=*/1, config_.window_pooling, options_);
 }
 
 std::vector<TextScores> TaskPredictor::classify(const std::vector<TaskInput>& inputs,
@@ -266,6 +315,7 @@ std::vector<TaggedToken> TaskPredictor::tokens_of(const EncodedInput& input, std
   for (size_t i = 0; i < input.features.sequences.size(); ++i) {
     const TaskSequence& sequence = input.features.sequences[i];
     for (size_t token = 1; token + 1 < sequence.input_ids.size(); ++token) {  // without [CLS] and [SEP]
+      if (!input.features.windows.empty() && !input.features.windows[i].max_context[token - 1]) continue;
       const int32_t id = sequence.input_ids[token];
       const TextSpan span = sequence.token_spans[token];
       const std::string part(text.substr(static_cast<size_t>(span.begin), static_cast<size_t>(span.end - span.begin)));

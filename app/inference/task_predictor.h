@@ -68,13 +68,15 @@ struct RankedPassage {
   double score = 0;
 };
 
-/// The logits of all sequences, as TaskFeatures describes, in batches of `options` (whose device and dtype are those of
-/// `model`). `choices` sequences in a row belong to one example.
+/// The logits of all sequences, or of texts with windows, as TaskFeatures describes, in batches of `options` (whose device
+/// and dtype are those of `model`). `choices` sequences in a row belong to one example. Throws DataError for
+/// WindowPooling::kAttention of a model without its weights.
 std::vector<float> task_logits(const TaskInference& model, const TaskFeatures& features, int64_t choices,
-                               const PredictorOptions& options);
+                               WindowPooling pooling, const PredictorOptions& options);
 
-/// Texts are tokenized and cut as in fine-tuning (text_settings()), and packed without padding. A longer context is read
-/// in windows, a longer sentence of token classification in parts; with LongTexts::kTruncate their first alone. Answers
+/// Texts are tokenized and cut, or read in windows, as in fine-tuning (text_settings()), and packed without padding. A
+/// longer context is read in windows, a longer sentence of token classification in parts; with LongTexts::kTruncate their
+/// first alone. With kWindows a token's label is that of the window with most context around it: is_max_context(). Answers
 /// are in the order of the inputs. Any number of threads may call one predictor at once.
 class TaskPredictor {
  public:

@@ -346,7 +346,9 @@ ModelFacts facts_of(const ModelDescription& model, Task task, const PredictorOpt
                                                     : "float16";
   facts.max_tokens = is_finetuned(task) ? text_settings(model).max_seq_length : most_tokens(model);
   facts.labels = model.labels;
-  const LongTexts usual = is_finetuned(task) || task == Task::kEmbedding ? LongTexts::kTruncate : LongTexts::kRefuse;
+  const LongTexts usual = is_finetuned(task)         ? text_settings(model).long_texts
+                          : task == Task::kEmbedding ? LongTexts::kTruncate
+                                                     : LongTexts::kRefuse;
   facts.truncates = options.long_texts.value_or(usual) != LongTexts::kRefuse;
   if (task != Task::kEmbedding) return facts;
   const SentenceEncoder encoder = model.sentence.value_or(SentenceEncoder());

@@ -14,6 +14,7 @@
 #include "app/checkpoint/files.h"
 #include "app/checkpoint/fit.h"
 #include "app/config/finetune_config.h"
+#include "app/checkpoint/position_rows.h"
 #include "app/distributed/rank_zero.h"
 #include "app/interop/bert_parameters.h"
 #include "app/interop/conversion.h"
@@ -74,6 +75,11 @@ class InitialCheckpoint {
     } else {
       add_heads(directory, checkpoint);
     }
+    const std::string longer =
+        lengthen_positions(checkpoint.model, checkpoint.optimizer,
+                           step_.model->bert->embeddings->position_embeddings->weight.detach().to(torch::kCPU),
+                           config().initial_positions);
+    if (!longer.empty()) log_.say("initial_checkpoint: " + directory + ": " + longer);
     fit_checkpoint("initial_checkpoint: " + directory, differences_from(checkpoint.state, directory), {"/model/"}, [&] {
       step_.start_phase({.weights = checkpoint.model,
                          .optimizer_state = checkpoint.optimizer,

@@ -11,7 +11,19 @@
 namespace bert {
 namespace {
 
-/// Fills PackedBatch::labels of the sequences at `members`.
+/// PackedBatch::windows of units with `counts` sequences each, in a row. `most` columns.
+at::Tensor windows_of(const std::vector<int64_t>& counts, int64_t most, bool pin_memory) {
+  at::Tensor windows =
+      at::empty({std::ssize(counts), most}, at::TensorOptions().dtype(at::kLong).pinned_memory(pin_memory));
+  auto* place = windows.mutable_data_ptr<int64_t>();
+  for (int64_t first = 0; const int64_t count : counts) {
+    for (int64_t i = 0; i < most; ++i) *place++ = i < count ? first + i : -1;
+    first += count;
+  }
+  return windows;
+}
+
+/// Fills PackedBatch::labels of the sequences at `members`, or of texts, the first sequence of each.
 at::Tensor labels_of(const TaskFeatures& features, const std::vector<const TaskSequence*>& members, int64_t choices,
                      int64_t tokens, bool pin_memory) {
   const auto make = [&](at::IntArrayRef shape, at::ScalarType type) {
@@ -63,30 +75,35 @@ at::Tensor labels_of(const TaskFeatures& features, const std::vector<const TaskS
   return labels;
 }
 
+/// The places of [E1] and [E2] of each sequence among the tokens of all.
+at::Tensor marker_positions(std::span<const NumberedTaskSequence> members, bool pin_memory) {
+  at::Tensor positions =
+      at::empty({2 * std::ssize(members)}, at::TensorOptions().dtype(at::kLong).pinned_memory(pin_memory));
+  auto* position = positions.mutable_data_ptr<int64_t>();
+  int64_t token = 0;
+  for (const NumberedTaskSequence& member : members) {
+    *position++ = token + member.sequence->start_position;
+    *position++ = token + member.sequence->end_position;
+    token += std::ssize(member.sequence->input_ids);
+  }
+  return positions;
+}
+
 }  // namespace
 
-PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, std::span<const int64_t> units,
-                                std::span<const int64_t> numbers, bool pin_memory, int64_t stride) {
-  if (stride == 0) stride = choices;
-  std::vector<const TaskSequence*> members;
+PackedBatch pack_sequences(std::span<const NumberedTaskSequence> members, bool pin_memory) {
   int64_t tokens = 0;
-  for (const int64_t unit : units) {
-    for (int64_t choice = 0; choice < choices; ++choice) {
-      members.push_back(&features.sequences[static_cast<size_t>(unit * choices + choice)]);
-      tokens += std::ssize(members.back()->input_ids);
-    }
-  }
+  for (const NumberedTaskSequence& member : members) tokens += std::ssize(member.sequence->input_ids);
   const auto make = [&](int64_t count, at::ScalarType type) {
     return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(pin_memory));
   };
   PackedBatch batch;
-  batch.first_sequence = numbers.front() * stride;
+  batch.first_sequence = members.front().number;
   for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
     *tensor = make(tokens, at::kLong);
   }
-  batch.masked_positions = make(features.start_markers ? 2 * std::ssize(members) : 0, at::kLong);
-  auto* markers = batch.masked_positions.mutable_data_ptr<int64_t>();
-  batch.cu_seqlens = make(static_cast<int64_t>(members.size()) + 1, at::kInt);
+  batch.masked_positions = make(0, at::kLong);
+  batch.cu_seqlens = make(std::ssize(members) + 1, at::kInt);
   auto* ids = batch.input_ids.mutable_data_ptr<int64_t>();
   auto* types = batch.token_type_ids.mutable_data_ptr<int64_t>();
   auto* positions = batch.position_ids.mutable_data_ptr<int64_t>();
@@ -94,26 +111,41 @@ PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, s
   auto* ends = batch.cu_seqlens.mutable_data_ptr<int32_t>();
   *ends++ = 0;
   int64_t token = 0;
-  for (size_t i = 0; i < members.size(); ++i) {
-    const TaskSequence& sequence = *members[i];
-    const auto place = static_cast<int64_t>(i);
-    const int64_t number = numbers[static_cast<size_t>(place / choices)] * stride + place % choices;
+  for (const NumberedTaskSequence& member : members) {
+    const TaskSequence& sequence = *member.sequence;
     const auto length = std::ssize(sequence.input_ids);
-    if (features.start_markers) {
-      *markers++ = token + sequence.start_position;
-      *markers++ = token + sequence.end_position;
-    }
     std::ranges::copy(sequence.input_ids, ids + token);
     std::ranges::copy(sequence.token_type_ids, types + token);
     for (int64_t position = 0; position < length; ++position) {
       positions[token + position] = position;
-      keys[token + position] = dropout_key(number, position);
+      keys[token + position] = dropout_key(member.number, position);
     }
     token += length;
     *ends++ = static_cast<int32_t>(token);
     batch.max_seqlen = std::max<int64_t>(batch.max_seqlen, length);
   }
-  batch.labels = labels_of(features, members, choices, tokens, pin_memory);
+  return batch;
+}
+
+PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, std::span<const int64_t> units,
+                                std::span<const int64_t> numbers, bool pin_memory, int64_t stride) {
+  if (stride == 0) stride = features.most_sequences(choices);
+  std::vector<NumberedTaskSequence> members;
+  std::vector<const TaskSequence*> labelled;
+  std::vector<int64_t> counts;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const auto [begin, end] = features.unit(units[i], choices);
+    counts.push_back(end - begin);
+    for (int64_t place = begin; place < end; ++place) {
+      const TaskSequence* sequence = &features.sequences[static_cast<size_t>(place)];
+      members.push_back({numbers[i] * stride + place - begin, sequence});
+      if (place == begin || features.text_ends.empty()) labelled.push_back(sequence);
+    }
+  }
+  PackedBatch batch = pack_sequences(members, pin_memory);
+  if (features.start_markers) batch.masked_positions = marker_positions(members, pin_memory);
+  if (!features.text_ends.empty()) batch.windows = windows_of(counts, stride, pin_memory);
+  batch.labels = labels_of(features, labelled, choices, batch.num_tokens(), pin_memory);
   return batch;
 }
 
@@ -142,21 +174,15 @@ std::vector<std::vector<int64_t>> micro_batches_of_rank(const std::vector<int64_
 TaskLoader::TaskLoader(std::shared_ptr<const TaskFeatures> features, const TaskLoaderConfig& config)
     : features_(std::move(features)),
       config_(config),
-      order_({{.name = "", .examples = std::ssize(features_->sequences) / config.choices, .weight = 1}}, config.seed,
-             /*shuffle=*/true),
-      position_{.seed = config.seed} {
+      order_({{.name = "", .examples = features_->units(config.choices), .weight = 1}}, config.seed, /*shuffle=*/true),
+      position_{.seed = config.seed},
+      most_(features_->most_sequences(config.choices)) {
   check_division(config);
   for (int64_t unit = 0; unit < order_.end_of(0); ++unit) heaviest_ = std::max(heaviest_, weight(unit));
 }
 
 /// The number of tokens of a unit.
-int64_t TaskLoader::weight(int64_t unit) const {
-  int64_t tokens = 0;
-  for (int64_t choice = 0; choice < config_.choices; ++choice) {
-    tokens += std::ssize(features_->sequences[static_cast<size_t>(unit * config_.choices + choice)].input_ids);
-  }
-  return tokens;
-}
+int64_t TaskLoader::weight(int64_t unit) const { return features_->tokens_of(unit, config_.choices); }
 
 std::vector<std::vector<int64_t>> TaskLoader::plan_step() {
   const int64_t begin = position_.consumed_sequences;
@@ -177,9 +203,11 @@ GlobalStep TaskLoader::next_step() {
     for (const int64_t number : numbers) {
       const ExampleOrder::Place place = order_(number);
       units.push_back(place.example);
-      step.places.insert(step.places.end(), static_cast<size_t>(config_.choices), place);
+      const auto [begin, end] = features_->unit(place.example, config_.choices);
+      step.places.insert(step.places.end(), static_cast<size_t>(end - begin), place);
     }
-    step.micro_batches.push_back(pack_task_sequences(*features_, config_.choices, units, numbers, config_.pin_memory));
+    step.micro_batches.push_back(
+        pack_task_sequences(*features_, config_.choices, units, numbers, config_.pin_memory, most_));
     step.capacity += config_.micro_batch_size * heaviest_;
   }
   position_.consumed_sequences += config_.global_batch_size;

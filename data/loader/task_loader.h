@@ -13,10 +13,20 @@
 
 namespace bert {
 
-/// Lays sequences of `features` end to end, with the labels of their kind (PackedBatch::labels). A unit is a sequence, or
-/// the sequences of all choices of one example: `units` are their indices, with `choices` sequences each. The sequences
-/// of units[i] have the numbers from numbers[i] * stride on in their dropout keys; stride 0: `choices`. The last example's
-/// choices, and every other's, must be there.
+/// A sequence, and the number of its dropout keys.
+struct NumberedTaskSequence {
+  int64_t number = 0;
+  const TaskSequence* sequence = nullptr;
+};
+
+/// Lays sequences, one or more, end to end, without labels.
+PackedBatch pack_sequences(std::span<const NumberedTaskSequence> members, bool pin_memory = false);
+
+/// Lays sequences of `features` end to end, with the labels of their kind (PackedBatch::labels) and their windows. A unit
+/// is a sequence, the sequences of all choices of one example, or the windows of a text: `units` are indices of
+/// TaskFeatures::unit(). The sequences of units[i] have the numbers from numbers[i] * stride on in their dropout keys;
+/// stride 0: TaskFeatures::most_sequences(), the columns of windows. The last example's choices, and every other's, must
+/// be there.
 PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, std::span<const int64_t> units,
                                 std::span<const int64_t> numbers, bool pin_memory = false, int64_t stride = 0);
 
@@ -57,6 +67,7 @@ class TaskLoader : public StepLoader {
   TaskLoaderConfig config_;
   ExampleOrder order_;
   SamplerState position_;
+  int64_t most_;          // sequences of a unit at most
   int64_t heaviest_ = 0;  // tokens of a unit at most
 };
 

@@ -7,43 +7,11 @@
 #include <string_view>
 
 #include "data/io/error.h"
+#include "data/tasks/text_windows.h"
 #include "data/text/unicode.h"
 
 namespace bert {
 namespace {
-
-/// Tokens of the context in one window.
-struct ContextSpan {
-  int64_t start = 0, length = 0;
-};
-
-std::vector<ContextSpan> context_spans(int64_t tokens, int64_t room, int64_t stride) {
-  std::vector<ContextSpan> spans;
-  for (int64_t start = 0; start < tokens;) {
-    const int64_t length = std::min(tokens - start, room);
-    spans.push_back({start, length});
-    if (start + length == tokens) break;
-    start += std::min(length, stride);
-  }
-  return spans;
-}
-
-/// True if, of all spans with the token at `position`, span `index` is the first with the most context around it. Source:
-/// run_squad.py (_check_is_max_context).
-bool is_max_context(const std::vector<ContextSpan>& spans, size_t index, int64_t position) {
-  double best_score = -1;
-  size_t best = index;
-  for (size_t i = 0; i < spans.size(); ++i) {
-    const int64_t left = position - spans[i].start, right = spans[i].start + spans[i].length - 1 - position;
-    if (left < 0 || right < 0) continue;
-    constexpr double kPerToken = 0.01;  // of the same source
-    const double score = static_cast<double>(std::min(left, right)) + kPerToken * static_cast<double>(spans[i].length);
-    if (score <= best_score) continue;
-    best_score = score;
-    best = i;
-  }
-  return best == index;
-}
 
 /// The number of the word in which the byte `at` lies, or behind which it is white space; -1 before the first word.
 int64_t number_of_word_at(const std::vector<SquadWord>& words, int64_t at) {
@@ -140,7 +108,7 @@ bool SquadFeatureMaker::append(int32_t index, bool for_training, std::vector<Tas
                     "tokens; lower max_query_length",
                     question.id, config_.max_seq_length, query.size()));
   }
-  const std::vector<ContextSpan> spans = context_spans(static_cast<int64_t>(tokens_.size()), room, config_.doc_stride);
+  const std::vector<TextWindow> spans = text_windows(static_cast<int64_t>(tokens_.size()), room, config_.doc_stride);
   for (size_t s = 0; s < spans.size(); ++s) {
     const auto [start, length] = spans[s];
     TaskSequence sequence;

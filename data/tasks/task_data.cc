@@ -248,9 +248,33 @@ int64_t TaskExamples::size() const {
   return static_cast<int64_t>(texts.size());
 }
 
+std::pair<int64_t, int64_t> TaskFeatures::unit(int64_t index, int64_t choices) const {
+  if (text_ends.empty()) return {index * choices, (index + 1) * choices};
+  return {index == 0 ? 0 : text_ends[static_cast<size_t>(index - 1)], text_ends[static_cast<size_t>(index)]};
+}
+
+int64_t TaskFeatures::units(int64_t choices) const {
+  return text_ends.empty() ? std::ssize(sequences) / choices : std::ssize(text_ends);
+}
+
+int64_t TaskFeatures::tokens_of(int64_t index, int64_t choices) const {
+  const auto [begin, end] = unit(index, choices);
+  int64_t tokens = 0;
+  for (int64_t i = begin; i < end; ++i) tokens += std::ssize(sequences[static_cast<size_t>(i)].input_ids);
+  return tokens;
+}
+
+int64_t TaskFeatures::most_sequences(int64_t choices) const {
+  int64_t most = text_ends.empty() ? choices : 0;
+  for (int64_t begin = 0; const int64_t end : text_ends) most = std::max(most, end - std::exchange(begin, end));
+  return most;
+}
+
 std::vector<int64_t> TaskFeatures::logit_offsets() const {
   const bool by_token = kind == TaskKind::kTokenClassification || kind == TaskKind::kQuestionAnswering;
   std::vector<int64_t> offsets = {0};
+  for (size_t text = 1; text <= text_ends.size(); ++text) offsets.push_back(static_cast<int64_t>(text) * num_outputs);
+  if (!text_ends.empty()) return offsets;
   offsets.reserve(sequences.size() + 1);
   for (const TaskSequence& sequence : sequences) {
     const int64_t rows = by_token ? static_cast<int64_t>(sequence.input_ids.size()) : 1;

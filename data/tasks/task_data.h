@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/config.h"
@@ -50,8 +51,8 @@ struct TaskExamples {
 };
 
 /// Sequences in the order of the examples. A model's logits for them are one array of floats, row-major:
-///   kClassification       [sequences, labels]
-///   kRegression           [sequences, numbers]
+///   kClassification       [sequences, labels]; [texts, labels] with text_ends
+///   kRegression           [sequences, numbers]; likewise
 ///   kMultipleChoice       [sequences, 1]: the choices of an example are neighbours
 ///   kTokenClassification  [tokens of all sequences, labels]: sequences one after another, without padding
 ///   kQuestionAnswering    [tokens of all sequences, 2]: start and end; sequences as above
@@ -64,9 +65,26 @@ struct TaskFeatures {
   int64_t cut = 0;      // examples (SQuAD: questions) with more tokens than there is room for, whose rest is lost
   int64_t skipped = 0;  // training questions whose answer cannot be found in the words of the context
   std::vector<TaskSequence> sequences;
-  std::vector<SquadWindow> windows;  // kQuestionAnswering, not for training: one for each sequence
+  /// One for each sequence: kQuestionAnswering, not for training; kTokenClassification of LongTexts::kWindows.
+  std::vector<SquadWindow> windows;
+  /// Classification and regression of LongTexts::kWindows: behind the last sequence of each text. Empty: a text is a
+  /// sequence.
+  std::vector<int64_t> text_ends;
 
-  /// The place of each sequence's logits in the array: those of sequence i are [result[i], result[i + 1]).
+  /// True if there is a row of logits for each text: classification and regression.
+  [[nodiscard]] bool has_text_rows() const {
+    return kind == TaskKind::kClassification || kind == TaskKind::kRegression;
+  }
+  /// The sequences [first, second) of unit `index`, which is a text, or `choices` sequences in a row.
+  [[nodiscard]] std::pair<int64_t, int64_t> unit(int64_t index, int64_t choices) const;
+  [[nodiscard]] int64_t units(int64_t choices) const;
+  /// The tokens of a unit.
+  [[nodiscard]] int64_t tokens_of(int64_t index, int64_t choices) const;
+  /// The most sequences of a unit.
+  [[nodiscard]] int64_t most_sequences(int64_t choices) const;
+
+  /// The place of each sequence's logits in the array: those of sequence i, with text_ends of text i, are [result[i],
+  /// result[i + 1]).
   [[nodiscard]] std::vector<int64_t> logit_offsets() const;
 
   /// The number of examples that were cut, of `examples`, and their limit: "3 of 20 questions have more than ...".
@@ -95,8 +113,9 @@ TaskExamples read_task(const TaskDefinition& task, const TaskFile& source, const
 
 /// Tokenizes the examples. The sequences equal those of Google's run_classifier.py and run_squad.py, without padding.
 /// For token classification, a sentence that is too long becomes several sequences, cut between words; the first piece
-/// of a word has its label (transformers' run_ner.py). `for_training` makes labels; without it, SQuAD's have no
-/// positions.
+/// of a word has its label (transformers' run_ner.py). With LongTexts::kWindows sentences, texts, and the longer text of a
+/// pair become windows that overlap: text_windows(). A word then has its label, and its number, in one window alone.
+/// `for_training` makes labels; without it, SQuAD's have no positions.
 /// Throws DataError, with the file and the question, if max_seq_length leaves no room for a text beside the special tokens or the question.
 TaskFeatures make_features(const TaskExamples& examples, const Tokenizer& tokenizer, const TaskDataConfig& config,
                            bool for_training);

@@ -57,6 +57,18 @@ TEST_CASE("Two ranks fine-tune to the weights and the predictions of one process
   check_equal_results(tiny_task(directory, "one"), tiny_task(directory, "two"));
 }
 
+TEST_CASE("Two ranks learn from windows of long texts as one process does", "[distributed][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig one = tiny_task(directory, "one");
+  one.data.task.max_seq_length = 8;
+  one.data.task.doc_stride = 3;
+  one.data.task.long_texts = LongTexts::kWindows;
+  one.data.task.window_pooling = WindowPooling::kAttention;
+  FinetuneConfig two = one;
+  two.run_directory = directory.path("two");
+  check_equal_results(one, two);
+}
+
 TEST_CASE("Two ranks learn from a teacher as one process does", "[distributed][finetune]") {
   const TemporaryDirectory directory;
   const FinetuneConfig one = tiny_distillation(directory, "one"), two = tiny_distillation(directory, "two");

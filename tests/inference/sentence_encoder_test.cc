@@ -374,7 +374,7 @@ TEST_CASE("predict writes vectors and compares texts, evaluate and benchmark rea
                                              {"--task", "embedding", "--quantize", "int8", "the"},
                                              {"--task", "embedding", "--dimensions", "17", "the"},
                                              {"--task", "embedding", "--prompt-name", "query", "the"},
-                                             {"--task", "features", "--long", "windows", "the"},
+                                             {"--task", "fill-mask", "--long", "windows", "[MASK]"},
                                              {"--task", "similarity", "the"}}) {
     CAPTURE(bad);
     CHECK(testing::predict(place.path, bad).code == kUsage);

@@ -80,8 +80,7 @@ void add_model_options(CLI::App& app, EvaluateOptions& options) {
   app.add_option_function<std::string>(
          "--long", [&options](const std::string& name) { options.long_texts = *value_named<LongTexts>(name); },
          "--checkpoint: examples with more tokens than data.max_seq_length, or of embedding than the model reads; "
-         "truncate "
-         "is the default, windows is for embedding: parts whose vectors are joined")
+         "truncate is the default, or what the model was trained with; see data.long_texts and data.window_pooling")
       ->check(CLI::IsMember({"refuse", "truncate", "windows"}))
       ->needs(checkpoint);
   app.add_flag("--raw-weights", options.raw_weights, "--checkpoint: the weights themselves, not their moving average")
@@ -111,7 +110,8 @@ void check_embedding_evaluation(const EvaluateOptions& options) {
   if (options.task != kEmbeddingTask) {
     if (!embedding.beir.empty() || !embedding.kind.empty() || embedding.prompts.given())
       throw UsageError("--beir, --kind and prompts are for embedding, not for " + options.task);
-    if (options.long_texts == LongTexts::kWindows) throw UsageError("--long windows is for embedding");
+    if (options.long_texts == LongTexts::kWindows && options.task == "swag")
+      throw UsageError("--long windows is not for swag");
     return;
   }
   if (!options.output_directory.empty()) throw UsageError("embedding has no predictions: no --output-directory");

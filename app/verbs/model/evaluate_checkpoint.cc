@@ -45,10 +45,10 @@ void fit_task(TaskDefinition& task, Pretrained& pretrained, const std::vector<st
 
 /// Says how many examples were cut, or refuses them.
 void check_long_texts(const std::string& path, const TaskFeatures& features, const TaskExamples& examples,
-                      const TaskDataConfig& config, std::optional<LongTexts> policy) {
+                      const TaskDataConfig& config) {
   if (features.cut == 0) return;
   const std::string cut = path + ": " + features.cut_of(examples.size(), config);
-  if (policy == LongTexts::kRefuse) throw DataError(cut + "; --long truncate cuts them");
+  if (config.long_texts == LongTexts::kRefuse) throw DataError(cut + "; --long truncate cuts them");
   fmt::print(stderr, "bert evaluate: {} and were cut; --long refuse refuses them\n", cut);
 }
 
@@ -93,6 +93,7 @@ int evaluate_torch_command(int argc, char** argv) {
   TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(usual));
   config.cut_at_begin = pretrained.model.cut_at_begin;
   config.entity_markers = text_settings(pretrained.model).entity_markers;
+  config.long_texts = options.long_texts.value_or(config.long_texts);
   apply_settings(task, config);
   if (const int64_t most = pretrained.model.config.max_position_embeddings; config.max_seq_length > most) {
     throw DataError(fmt::format("{}: has {} positions; expected data.max_seq_length of at most that, not {}",
@@ -101,10 +102,10 @@ int evaluate_torch_command(int argc, char** argv) {
   const TaskExamples examples = read_examples(task, path, config);
   if (!examples.remark.empty()) fmt::print(stderr, "bert evaluate: {}\n", examples.remark);
   const TaskFeatures features = make_features(examples, *pretrained.tokenizer, config, /*for_training=*/false);
-  check_long_texts(path, features, examples, config, options.long_texts);
+  check_long_texts(path, features, examples, config);
   const TaskInference model(pretrained, how);
   keep_large_blocks();
-  const std::vector<float> logits = task_logits(model, features, choices_of(examples, 0), how);
+  const std::vector<float> logits = task_logits(model, features, choices_of(examples, 0), config.window_pooling, how);
   const TaskScores scores = score_task(examples, features, logits, *pretrained.tokenizer, config);
   if (!options.output_directory.empty()) write_outputs(options.output_directory, scores.outputs);
   print_metrics(scores.metrics);

@@ -22,6 +22,7 @@
 #include "app/inference/pretrained.h"
 #include "app/inference/sentence_model.h"
 #include "app/inference/task_model.h"
+#include "app/interop/conversion.h"
 #include "app/interop/formats.h"
 #include "app/interop/hugging_face_files.h"
 #include "app/system/errors.h"
@@ -288,6 +289,7 @@ int export_command(int argc, char** argv) {
   Percentage percentage;
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert export"),
                                           [&](double share) { percentage.update("verifying", share); });
+  for (const auto& weight : pretrained.weights) refuse_own_weight(options.checkpoint, weight.key());
   if (!options.pooling) {
     pretrained.model.sentence.reset();
     pretrained.sentence_weights = StateDict();

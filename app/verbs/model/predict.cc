@@ -76,8 +76,8 @@ void check_usage(const PredictOptions& options) {
             "--dimensions, --normalize, --prompt and --prompt-name are options of --task embedding and similarity");
   refuse_if(options.form != VectorForm::kFloat32 && (!vectors || !arrays),
             "--quantize is an option of --task embedding with --format npy or safetensors");
-  refuse_if(options.predictor.long_texts == LongTexts::kWindows && !vectors && !pairs,
-            "--long windows is an option of --task embedding and similarity");
+  refuse_if(options.predictor.long_texts == LongTexts::kWindows && options.task == Task::kFillMask,
+            "--long windows is no option of --task fill-mask");
   refuse_if(!options.pair_field.empty() && options.text_field.empty(), "--pair-field needs --text-field: JSON lines");
   refuse_if(answers && options.question.empty() == options.pair_field.empty(),
             "--task question-answering needs --question, or --pair-field with JSON lines");
@@ -147,7 +147,7 @@ bool parse(int argc, char** argv, PredictOptions& options) {
          "token-classification: entities of words, as aggregation_strategy of transformers; none: words")
       ->check(CLI::IsMember({"none", "simple", "first", "average", "max"}))
       ->default_str("none");
-  add_long_texts(app, options.predictor.long_texts);
+  add_long_texts(app, options.predictor);
   add_feature_options(app, options);
   add_embedding_options(app, options.answers, options.form);
   add_input_options(app, options);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/cli/command_line.h"
 #include "app/inference/task_predictor.h"
 #include "app/verbs/model/predict_input.h"
 
@@ -24,14 +25,22 @@ inline void add_task(CLI::App& app, Task& task, std::optional<Task> without = {}
       ->default_str(name_of_value(task));
 }
 
-/// Adds --long, which sets `policy`.
-inline void add_long_texts(CLI::App& app, std::optional<LongTexts>& policy) {
+/// Adds the options of texts that are too long, which set their fields of `options`.
+inline void add_long_texts(CLI::App& app, PredictorOptions& options) {
   app.add_option_function<std::string>(
-         "--long", [&policy](const std::string& name) { policy = *value_named<LongTexts>(name); },
-         "texts with more tokens than the model reads: refuse is the default of fill-mask and features, truncate that "
-         "of text-classification and embedding, which also takes windows: parts whose vectors are joined. Contexts of "
-         "questions, and sentences whose words get labels, are read in parts")
+         "--long", [&options](const std::string& name) { options.long_texts = *value_named<LongTexts>(name); },
+         "texts with too many tokens; default: refuse for fill-mask and features, truncate for embedding, else as in "
+         "training; contexts of questions have windows")
       ->check(CLI::IsMember({"refuse", "truncate", "windows"}));
+  app.add_option_function<int64_t>(
+         "--stride", [&options](int64_t tokens) { options.stride = tokens; },
+         "tokens from window to window; default: as in training, or 128")
+      ->check(number_in<int64_t>(1, 65535));
+  app.add_option_function<std::string>(
+         "--window-pooling",
+         [&options](const std::string& name) { options.window_pooling = *value_named<WindowPooling>(name); },
+         "logits of a text from its windows; default: as in training")
+      ->check(CLI::IsMember({"mean", "max", "first", "attention"}));
 }
 
 /// Adds --handle-impossible-answer, which sets `no_answers`.

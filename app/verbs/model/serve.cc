@@ -163,8 +163,8 @@ void name_models(ServeOptions& options) {
   }
   if (options.no_answers && of_task(Task::kQuestionAnswering) == 0)
     throw UsageError("--handle-impossible-answer is an option of --task question-answering");
-  if (options.predictor.long_texts == LongTexts::kWindows && of_task(Task::kEmbedding) < std::ssize(files))
-    throw UsageError("--long windows is an option of --task embedding");
+  if (options.predictor.long_texts == LongTexts::kWindows && of_task(Task::kFillMask) > 0)
+    throw UsageError("--long windows is no option of --task fill-mask");
   options.service.name = files.front().name;
   options.service.task = name_of_value(files.front().task);
   for (size_t i = 1; i < files.size(); ++i)
@@ -280,7 +280,7 @@ int serve_command(int argc, char** argv) {
   add_raw_weights(app, options.weights);
   add_trust(app, options.trust);
   add_no_answers(app, options.no_answers);
-  add_long_texts(app, options.predictor.long_texts);
+  add_long_texts(app, options.predictor);
   add_address(app, options);
   add_batches(app, options);
   add_limits(app, options);

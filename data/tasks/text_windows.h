@@ -1,0 +1,23 @@
+// The windows of a text that is too long, with a stride.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace bert {
+
+/// Tokens of a text in one window.
+struct TextWindow {
+  int64_t start = 0, length = 0;
+};
+
+/// Windows of `room` tokens, `stride` tokens from start to start, but never with a gap; the last one ends with the text.
+/// No tokens have no window. Source: run_squad.py; transformers' tokenizers with a stride of room - `stride`.
+std::vector<TextWindow> text_windows(int64_t tokens, int64_t room, int64_t stride);
+
+/// True if, of all windows with the token at `position`, window `index` is the first with the most context around it.
+/// Source: run_squad.py (_check_is_max_context).
+bool is_max_context(const std::vector<TextWindow>& windows, size_t index, int64_t position);
+
+}  // namespace bert
