@@ -27,7 +27,7 @@ struct TaskHead {
   bool multi_label = false;          // TaskDefinition::multi_label
   int64_t passages = 1;              // sequences of a training example with one rerank_loss; 1: pairs
   RerankLoss rerank_loss = RerankLoss::kBinaryCrossEntropy;
-  bool start_markers = false;        // TaskFeatures::start_markers
+  bool start_markers = false;  // TaskFeatures::start_markers
   WindowPooling window_pooling = WindowPooling::kMean;
 
   /// Sequences of a training example.

@@ -122,7 +122,7 @@ void for_each_batch(const TaskFeatures& features, int64_t group, const Predictor
         break;
       }
     }
-    visit(begin, pack_sequences(members).to(options.device));
+    visit(begin, pack_sequences(features, members).to(options.device));
   }
 }
 

@@ -91,7 +91,8 @@ at::Tensor marker_positions(std::span<const NumberedTaskSequence> members, bool 
 
 }  // namespace
 
-PackedBatch pack_sequences(std::span<const NumberedTaskSequence> members, bool pin_memory) {
+PackedBatch pack_sequences(const TaskFeatures& features, std::span<const NumberedTaskSequence> members,
+                           bool pin_memory) {
   int64_t tokens = 0;
   for (const NumberedTaskSequence& member : members) tokens += std::ssize(member.sequence->input_ids);
   const auto make = [&](int64_t count, at::ScalarType type) {
@@ -102,7 +103,7 @@ PackedBatch pack_sequences(std::span<const NumberedTaskSequence> members, bool p
   for (at::Tensor* tensor : {&batch.input_ids, &batch.token_type_ids, &batch.position_ids, &batch.dropout_keys}) {
     *tensor = make(tokens, at::kLong);
   }
-  batch.masked_positions = make(0, at::kLong);
+  batch.masked_positions = features.start_markers ? marker_positions(members, pin_memory) : make(0, at::kLong);
   batch.cu_seqlens = make(std::ssize(members) + 1, at::kInt);
   auto* ids = batch.input_ids.mutable_data_ptr<int64_t>();
   auto* types = batch.token_type_ids.mutable_data_ptr<int64_t>();
@@ -142,8 +143,7 @@ PackedBatch pack_task_sequences(const TaskFeatures& features, int64_t choices, s
       if (place == begin || features.text_ends.empty()) labelled.push_back(sequence);
     }
   }
-  PackedBatch batch = pack_sequences(members, pin_memory);
-  if (features.start_markers) batch.masked_positions = marker_positions(members, pin_memory);
+  PackedBatch batch = pack_sequences(features, members, pin_memory);
   if (!features.text_ends.empty()) batch.windows = windows_of(counts, stride, pin_memory);
   batch.labels = labels_of(features, labelled, choices, batch.num_tokens(), pin_memory);
   return batch;

@@ -19,8 +19,9 @@ struct NumberedTaskSequence {
   const TaskSequence* sequence = nullptr;
 };
 
-/// Lays sequences, one or more, end to end, without labels.
-PackedBatch pack_sequences(std::span<const NumberedTaskSequence> members, bool pin_memory = false);
+/// Lays sequences of `features`, one or more, end to end, without labels.
+PackedBatch pack_sequences(const TaskFeatures& features, std::span<const NumberedTaskSequence> members,
+                           bool pin_memory = false);
 
 /// Lays sequences of `features` end to end, with the labels of their kind (PackedBatch::labels) and their windows. A unit
 /// is a sequence, the sequences of all choices of one example, or the windows of a text: `units` are indices of

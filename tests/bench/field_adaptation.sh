@@ -12,10 +12,15 @@
 #   adapted, random   the same, with random rows for them
 #   field             a new BERT on the field alone, with as many tokens as the adaptation
 #   field, minutes    the same, with as many minutes as general and adapted took together
+#   MiniLM            with BERT_MINILM: all-MiniLM-L6-v2, which has no head for masked tokens
+#   MiniLM, adapted   the same as adapted from it
+#   MiniLM, words     the same as adapted, words from it
 #
 # Perplexity is that of a word with its tokens masked in turn, so vocabularies compare; losses of masked tokens compare within one
 # vocabulary only. Accuracy is the mean of five seeds with its standard error. WORK, by default build/field-adaptation, keeps every run;
 # a second call does what is left. It is sized for 80 minutes on two quiet cores, --quick for 10: fewer tokens, two seeds.
+#
+#   BERT_MINILM=DIRECTORY   the directory of all-MiniLM-L6-v2, as sentence-transformers lays it out; without it, its rows are left out
 #
 # Needs app/quickstart.sh and ../shared/data. Prints a table in Markdown. Exit codes: 0; 66 something is missing; else that of the program
 # that failed.
@@ -34,6 +39,7 @@ bert=$root/build/bert quickstart=$root/build/quickstart texts=$root/../shared/da
 for needed in "$bert" "$quickstart/text.txt" "$quickstart/texts/dev.csv" "$texts/novels" "$texts/wikitext-2"; do
   [ -e "$needed" ] || { echo "field_adaptation: $needed is missing" >&2; exit 66; }
 done
+minilm=${BERT_MINILM:+$(realpath -- "$BERT_MINILM")}
 general_tokens=6000000 field_tokens=1000000 task_steps=150 seeds=5 pseudo=200
 [ -z "$quick" ] || { general_tokens=600000 field_tokens=100000 task_steps=40 seeds=2 pseudo=20; }
 mkdir -p "$work"
@@ -68,20 +74,26 @@ shard general general.vocab "$texts/novels" "$texts/wikitext-2"
 shard adapted general.vocab field.txt
 shard words words.vocab field.txt
 shard field field.vocab field.txt
+if [ -n "$minilm" ]; then
+  [ -e minilm-words.vocab ] || "$bert" vocab --extend "$minilm/vocab.txt" --input field.txt --layout prose --add 1000 --output minilm-words.vocab
+  shard minilm "$minilm/vocab.txt" field.txt
+  shard minilm-words minilm-words.vocab field.txt
+fi
 
 pretrain() {  # pretrain RUN SHARD VOCABULARY OVERRIDE...
   [ ! -e "$1/summary.json" ] || return 0
   say "pre-training $1"
   "$bert" pretrain "$root/configs/quickstart.json" "run_directory=$1" "data.train=$2" "data.vocab_file=$3" 'data.validation=[]' \
-    evaluate_every=0 model.hidden_size=256 model.num_hidden_layers=4 model.num_attention_heads=4 model.intermediate_size=1024 \
-    "model.vocab_size=$(wc -l <"$3")" model.initializer_range=0.05 data.masking=dynamic data.masked_lm_prob=0.3 global_batch_size=32 \
+    evaluate_every=0 "${shape[@]/#/model.}" "model.vocab_size=$(wc -l <"$3")" data.masking=dynamic data.masked_lm_prob=0.3 global_batch_size=32 \
     micro_batch_size=16 checkpoint_every=0 checkpoint_every_minutes=5 schedule.type=wsd schedule.decay_proportion=0.3 \
     schedule.warmup_proportion=0.05 'report=["jsonl"]' "${@:4}"
 }
-seconds() {  # seconds RUN...: of all their processes
+seconds() {  # seconds [RUN...]: of all their processes
+  [ $# -gt 0 ] || return 0
   sed -nE 's/.*"event":"(begin|end)","time":([0-9.]+).*/\1 \2/p' "${@/%//attempts.jsonl}" |
     awk '$1 == "begin" { begin = $2 } $1 == "end" { sum += $2 - begin } END { print sum }'
 }
+shape=(hidden_size=256 num_hidden_layers=4 num_attention_heads=4 intermediate_size=1024 initializer_range=0.05)
 pretrain general general.shard general.vocab "max_tokens=$general_tokens"
 further=("max_tokens=$field_tokens" initial_checkpoint=general optimizer.lr=5e-4)
 pretrain adapted adapted.shard general.vocab "${further[@]}"
@@ -90,20 +102,31 @@ pretrain random words.shard words.vocab "${further[@]}" initial_vocabulary.rows=
 pretrain field field.shard field.vocab "max_tokens=$field_tokens"
 pretrain minutes field.shard field.vocab max_steps=100000 schedule.warmup_proportion=0.001 \
   "max_hours=$(seconds general adapted | awk '{ print $1 / 3600 }')"
-runs=(general adapted words random field minutes)
+scored=(general adapted words random field minutes)
+if [ -n "$minilm" ]; then
+  shape=(hidden_size=384 num_hidden_layers=6 num_attention_heads=12 intermediate_size=1536 max_position_embeddings=512
+    initializer_range=0.02)
+  further=("max_tokens=$field_tokens" "initial_checkpoint=$minilm" optimizer.lr=5e-4)
+  pretrain minilm-adapted minilm.shard "$minilm/vocab.txt" "${further[@]}"
+  pretrain minilm-words minilm-words.shard minilm-words.vocab "${further[@]}" initial_vocabulary.rows=mean_of_pieces
+  scored+=(minilm-adapted minilm-words)
+fi
 
-list=$(IFS=,; echo "${runs[*]}")
+list=$(IFS=,; echo "${scored[*]}")
 make held-out.json "$bert" evaluate pretraining --checkpoint "$list" --dataset held-out.txt --max-examples 2000 \
   --pseudo-examples "$pseudo"
-for run in "${runs[@]}"; do
+for run in "${scored[@]}" ${minilm:+minilm}; do
+  start=$run
+  [ "$run" != minilm ] || start=$minilm
   [ -e "$run-task/summary.json" ] || { say "the task with $run"
-    "$bert" finetune "$root/configs/text-classification.json" "run_directory=$run-task" "initial_checkpoint=$run" \
+    "$bert" finetune "$root/configs/text-classification.json" "run_directory=$run-task" "initial_checkpoint=$start" \
       "data.directory=$quickstart/texts" data.max_seq_length=64 "max_steps=$task_steps" optimizer.lr=3e-4 checkpoint_every=0 \
       log_every=0 'report=["jsonl"]' --seeds "$seeds"; }
 done
 
-figure() {  # figure RUN NAME: of the models' figures
-  sed -n '$p' held-out.json | sed 's/{"checkpoint"/\n&/g' | grep -F "{\"checkpoint\":\"$1\"" | sed -nE 's/.*"'"$2"'":([0-9.]+).*/\1/p'
+figure() {  # figure RUN NAME FORMAT: of the models' figures; nothing if RUN has none
+  sed -n '$p' held-out.json | sed 's/{"checkpoint"/\n&/g' | grep -F "{\"checkpoint\":\"$1\"" | sed -nE 's/.*"'"$2"'":([0-9.]+).*/\1/p' |
+    awk -v format="$3" '{ printf format, $1 }'
 }
 tokens_a_word() {  # tokens_a_word VOCABULARY
   "$bert" tokenize --vocab "$1" <held-out.txt 2>tokenize.log |
@@ -117,8 +140,8 @@ row() {  # row RUN NAME VOCABULARY RUN...: the runs that its time contains
   accuracy=$(sed -nE 's/^ *"accuracy": *([0-9.]+).*/\1/p' "$1-task"/seed-*/summary.json | awk '
     { n += 1; sum += $1; squares += $1 * $1 }
     END { mean = sum / n; printf "%.3f ± %.3f", mean, sqrt((squares - n * mean * mean) / (n - 1) / n) }')
-  printf '| %s | %.1f | %s | %.3f | %.1f | %s |\n' "$2" "$(seconds "${@:4}" | awk '{ print $1 / 60 }')" "$(tokens_a_word "$3")" \
-    "$(figure "$1" mlm_loss)" "$(figure "$1" pseudo_perplexity)" "$accuracy"
+  printf '| %s | %s | %s | %s | %s | %s |\n' "$2" "$(seconds "${@:4}" | awk '{ printf "%.1f", $1 / 60 }')" "$(tokens_a_word "$3")" \
+    "$(figure "$1" mlm_loss %.3f)" "$(figure "$1" pseudo_perplexity %.1f)" "$accuracy"
 }
 row general general general.vocab general
 row adapted adapted general.vocab general adapted
@@ -126,3 +149,8 @@ row words "adapted, words" words.vocab general words
 row random "adapted, random" words.vocab general random
 row field field field.vocab field
 row minutes "field, minutes" field.vocab minutes
+if [ -n "$minilm" ]; then
+  row minilm MiniLM "$minilm/vocab.txt"
+  row minilm-adapted "MiniLM, adapted" "$minilm/vocab.txt" minilm-adapted
+  row minilm-words "MiniLM, words" minilm-words.vocab minilm-words
+fi

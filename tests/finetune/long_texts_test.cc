@@ -112,7 +112,7 @@ TaskExamples examples_of(const std::string& task) {
                               .choices = {},
                               .label = merged()["classes"][i],
                               .labels = merged()["sets"][i].get<std::vector<int32_t>>(),
-                              .value = merged()["values"][i]});
+                              .values = {merged()["values"][i].get<double>()}});
   }
   return examples;
 }
