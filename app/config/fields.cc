@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <string_view>
+#include <unordered_set>
 
 #include "app/config/fields_impl.h"
 #include "app/config/removed_keys.h"
@@ -47,7 +49,9 @@ class Binder {
   }
 
   void bind(const JsonNode& object, const std::string& prefix) {
+    std::unordered_set<std::string_view> met;
     for (const JsonMember& member : object.members) {
+      if (!met.insert(member.key).second) continue;  // the parser has reported the duplicate
       const std::string pointer = prefix + "/" + pointer_part(member.key);
       const JsonPlace& place = member.value.place;
       if (objects_.count(pointer) != 0) {

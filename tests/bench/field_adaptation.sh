@@ -85,7 +85,7 @@ pretrain() {  # pretrain RUN SHARD VOCABULARY OVERRIDE...
   say "pre-training $1"
   "$bert" pretrain "$root/configs/quickstart.json" "run_directory=$1" "data.train=$2" "data.vocab_file=$3" 'data.validation=[]' \
     evaluate_every=0 "${shape[@]/#/model.}" "model.vocab_size=$(wc -l <"$3")" data.masking=dynamic data.masked_lm_prob=0.3 global_batch_size=32 \
-    micro_batch_size=16 checkpoint_every=0 checkpoint_every_minutes=5 schedule.type=wsd schedule.decay_proportion=0.3 \
+    precision=bf16 micro_batch_size=16 checkpoint_every=0 checkpoint_every_minutes=5 schedule.type=wsd schedule.decay_proportion=0.3 \
     schedule.warmup_proportion=0.05 'report=["jsonl"]' "${@:4}"
 }
 seconds() {  # seconds [RUN...]: of all their processes
@@ -97,11 +97,11 @@ shape=(hidden_size=256 num_hidden_layers=4 num_attention_heads=4 intermediate_si
 pretrain general general.shard general.vocab "max_tokens=$general_tokens"
 further=("max_tokens=$field_tokens" initial_checkpoint=general optimizer.lr=5e-4)
 pretrain adapted adapted.shard general.vocab "${further[@]}"
+pretrain minutes field.shard field.vocab max_steps=100000 schedule.warmup_proportion=0.001 \
+  "max_hours=$(seconds general adapted | awk '{ print $1 / 3600 }')"
 pretrain words words.shard words.vocab "${further[@]}" initial_vocabulary.rows=mean_of_pieces
 pretrain random words.shard words.vocab "${further[@]}" initial_vocabulary.rows=random
 pretrain field field.shard field.vocab "max_tokens=$field_tokens"
-pretrain minutes field.shard field.vocab max_steps=100000 schedule.warmup_proportion=0.001 \
-  "max_hours=$(seconds general adapted | awk '{ print $1 / 3600 }')"
 scored=(general adapted words random field minutes)
 if [ -n "$minilm" ]; then
   shape=(hidden_size=384 num_hidden_layers=6 num_attention_heads=12 intermediate_size=1536 max_position_embeddings=512

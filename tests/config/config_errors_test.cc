@@ -163,7 +163,7 @@ std::vector<Broken> broken_configs() {
              "checkpoint_every_minutes, cuda_graphs, data, device, "
              "distributed, "
              "evaluate_every, from_step, global_batch_size, gradient_checkpointing, "
-             "initial_checkpoint, initial_optimizer_state, initial_vocabulary, keep_checkpoints, log_every, max_hours, "
+             "initial_checkpoint, initial_optimizer_state, initial_positions, initial_vocabulary, keep_checkpoints, log_every, max_hours, "
              "max_steps, max_tokens, "
              "micro_batch_size, "
              "micro_batch_tokens, model, num_threads, num_train_epochs, objective, "
