@@ -75,7 +75,8 @@ shard adapted general.vocab field.txt
 shard words words.vocab field.txt
 shard field field.vocab field.txt
 if [ -n "$minilm" ]; then
-  [ -e minilm-words.vocab ] || "$bert" vocab --extend "$minilm/vocab.txt" --input field.txt --layout prose --add 1000 --output minilm-words.vocab
+  [ -e minilm-words.vocab ] || "$bert" vocab --extend "$minilm/vocab.txt" --input field.txt --layout prose --add 1000 \
+    --output minilm-words.vocab
   shard minilm "$minilm/vocab.txt" field.txt
   shard minilm-words minilm-words.vocab field.txt
 fi
@@ -84,12 +85,11 @@ pretrain() {  # pretrain RUN SHARD VOCABULARY OVERRIDE...
   [ ! -e "$1/summary.json" ] || return 0
   say "pre-training $1"
   "$bert" pretrain "$root/configs/quickstart.json" "run_directory=$1" "data.train=$2" "data.vocab_file=$3" 'data.validation=[]' \
-    evaluate_every=0 "${shape[@]/#/model.}" "model.vocab_size=$(wc -l <"$3")" data.masking=dynamic data.masked_lm_prob=0.3 global_batch_size=32 \
-    precision=bf16 micro_batch_size=16 checkpoint_every=0 checkpoint_every_minutes=5 schedule.type=wsd schedule.decay_proportion=0.3 \
-    schedule.warmup_proportion=0.05 'report=["jsonl"]' "${@:4}"
+    evaluate_every=0 "${shape[@]/#/model.}" "model.vocab_size=$(wc -l <"$3")" data.masking=dynamic data.masked_lm_prob=0.3 \
+    global_batch_size=32 precision=bf16 micro_batch_size=16 checkpoint_every=0 checkpoint_every_minutes=5 \
+    schedule.type=wsd schedule.decay_proportion=0.3 schedule.warmup_proportion=0.05 'report=["jsonl"]' "${@:4}"
 }
-seconds() {  # seconds [RUN...]: of all their processes
-  [ $# -gt 0 ] || return 0
+seconds() {  # seconds RUN...: of all their processes
   sed -nE 's/.*"event":"(begin|end)","time":([0-9.]+).*/\1 \2/p' "${@/%//attempts.jsonl}" |
     awk '$1 == "begin" { begin = $2 } $1 == "end" { sum += $2 - begin } END { print sum }'
 }
@@ -133,24 +133,26 @@ tokens_a_word() {  # tokens_a_word VOCABULARY
     awk -v words="$(wc -w <held-out.txt)" '{ n += NF } END { printf "%.3f", n / words }'
 }
 exec >&3
-echo "| model | minutes | tokens a word | loss of masked tokens | perplexity of a word | accuracy |"
+echo "| model | training | tokens a word | loss of masked tokens | perplexity of a word | accuracy |"
 echo "|---|---|---|---|---|---|"
-row() {  # row RUN NAME VOCABULARY RUN...: the runs that its time contains
-  local accuracy deviation
+row() {  # row RUN NAME TRAINING VOCABULARY
+  local accuracy
   accuracy=$(sed -nE 's/^ *"accuracy": *([0-9.]+).*/\1/p' "$1-task"/seed-*/summary.json | awk '
     { n += 1; sum += $1; squares += $1 * $1 }
     END { mean = sum / n; printf "%.3f ± %.3f", mean, sqrt((squares - n * mean * mean) / (n - 1) / n) }')
-  printf '| %s | %s | %s | %s | %s | %s |\n' "$2" "$(seconds "${@:4}" | awk '{ printf "%.1f", $1 / 60 }')" "$(tokens_a_word "$3")" \
-    "$(figure "$1" mlm_loss %.3f)" "$(figure "$1" pseudo_perplexity %.1f)" "$accuracy"
+  echo "| $2 | $3 | $(tokens_a_word "$4") | $(figure "$1" mlm_loss %.3f) | $(figure "$1" pseudo_perplexity %.1f) | $accuracy |"
 }
-row general general general.vocab general
-row adapted adapted general.vocab general adapted
-row words "adapted, words" words.vocab general words
-row random "adapted, random" words.vocab general random
-row field field field.vocab field
-row minutes "field, minutes" field.vocab minutes
+million() { awk -v tokens="$1" 'BEGIN { printf "%.1f million tokens", tokens / 1e6 }'; }
+minutes=$(seconds general adapted | awk '{ printf "%.1f minutes", $1 / 60 }')
+on_field="$(million "$field_tokens") further"
+row general general "$(million "$general_tokens"), $(seconds general | awk '{ printf "%.1f minutes", $1 / 60 }')" general.vocab
+row adapted adapted "$on_field" general.vocab
+row words "adapted, words" "$on_field" words.vocab
+row random "adapted, random" "$on_field" words.vocab
+row field field "$(million "$field_tokens")" field.vocab
+row minutes "field, minutes" "$minutes" field.vocab
 if [ -n "$minilm" ]; then
-  row minilm MiniLM "$minilm/vocab.txt"
-  row minilm-adapted "MiniLM, adapted" "$minilm/vocab.txt" minilm-adapted
-  row minilm-words "MiniLM, words" minilm-words.vocab minilm-words
+  row minilm MiniLM elsewhere "$minilm/vocab.txt"
+  row minilm-adapted "MiniLM, adapted" "$on_field" "$minilm/vocab.txt"
+  row minilm-words "MiniLM, words" "$on_field" minilm-words.vocab
 fi
