@@ -10,7 +10,13 @@ import subprocess
 import sys
 
 HELD_OUT = 4  # every fourth title
-BATCH, PART, RATE, WARMUP, LENGTH = 64, 16, 2e-5, 0.1, 256  # of configs/embedding-squad.json
+BATCH, PART, RATE, WARMUP = 64, 16, 2e-5, 0.1  # of configs/embedding-squad.json
+
+
+def length_of(model):
+    """Tokens of a text at most: 256, or the positions of the model."""
+    with open(os.path.join(model, "config.json"), encoding="utf-8") as file:
+        return min(256, json.load(file)["max_position_embeddings"])
 
 
 def write_lines(path, objects):
@@ -55,7 +61,7 @@ def train(given):
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     model = SentenceTransformer(given.model, device="cpu")
-    model.max_seq_length = LENGTH
+    model.max_seq_length = length_of(given.model)
     with open(os.path.join(given.work, "train.jsonl"), encoding="utf-8") as file:
         rows = Dataset.from_list([json.loads(line) for line in file])
     arguments = SentenceTransformerTrainingArguments(
@@ -105,7 +111,7 @@ def result_of(given, program, precision, seed, steps):
     place = os.path.join(given.work, name)
     if program == "bert":
         run([given.bert, "finetune", given.config, f"initial_checkpoint={given.model}", f"run_directory={place}",
-             f"data.train_file={given.work}/train.jsonl", f"data.dev_file={given.work}/dev.jsonl", f"data.max_seq_length={LENGTH}",
+             f"data.train_file={given.work}/train.jsonl", f"data.dev_file={given.work}/dev.jsonl", f"data.max_seq_length={length_of(given.model)}",
              f"seed={seed}", f"precision={precision}", f"max_steps={steps}", "log_every=4"], place + ".log")
         return ndcg_of(given, place, name), seconds_of_bert(place, steps)
     if not os.path.exists(os.path.join(place, "seconds.json")):
