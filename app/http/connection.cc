@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "app/http/inflate.h"
+
 namespace bert {
 namespace {
 
@@ -249,6 +251,8 @@ void Connection::ask() {
   const auto task = [this]() -> std::function<void()> {
     ServerResponse response;
     try {
+      if (head_.compressed && !request_.body.empty())
+        request_.body = inflated(request_.body, owner_.limits().max_body_bytes);
       response = owner_.handler().answer(request_);
     } catch (...) {
       response = exception_response(owner_.handler(), request_);

@@ -136,8 +136,10 @@ RequestHead parse_request_head(std::string_view text, RequestParser& parser) {
   set_length(request, head);
   const std::string_view coding = single(request, http::field::content_encoding),
                          expected = single(request, http::field::expect);
-  if (!coding.empty() && !iequals({coding.data(), coding.size()}, "identity"))
-    throw HttpError(415, "the body is compressed; send it as it is");
+  const auto is_coding = [&](const char* name) { return iequals({coding.data(), coding.size()}, name); };
+  head.compressed = is_coding("gzip") || is_coding("x-gzip") || is_coding("deflate");
+  if (!coding.empty() && !head.compressed && !is_coding("identity"))
+    throw HttpError(415, "the content-encoding is not gzip, deflate or identity; send the body as it is");
   if (!expected.empty()) {
     if (!iequals({expected.data(), expected.size()}, "100-continue"))
       throw HttpError(417, "the request expects something other than 100-continue");

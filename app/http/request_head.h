@@ -19,6 +19,7 @@ struct RequestHead {
   std::string json_bytes;  // Inference-Header-Content-Length
   bool http_1_0 = false;
   bool close = false;             // the connection ends with the answer
+  bool compressed = false;        // the body is gzip or deflate: inflated()
   bool chunked = false;           // the body has chunked coding, and its length is not known
   bool expects_continue = false;  // the client waits for 100 before it sends the body
   int64_t content_length = 0;     // bytes of a body that is not chunked
@@ -27,7 +28,7 @@ struct RequestHead {
 /// Parses a head that ends with an empty line. It is strict where servers have disagreed on the end of a request (RFC
 /// 9112, section 11.2): lines end with CR LF; a length is given once, by digits alone, and not beside a coding; no field
 /// is folded or has a space before its colon. Throws HttpError: 400; 411 for a POST without a length; 413; 414; 415 for
-/// a compressed body; 417; 431; 501; 505.
+/// a body in another coding than gzip or deflate; 417; 431; 501; 505.
 RequestHead parse_request_head(std::string_view head);
 
 }  // namespace bert

@@ -103,12 +103,14 @@ TEST_CASE("Heads that this server does not take get the status of their kind", "
       {post(""), 411},
       {post("Content-Length: 99999999999999999999\r\n"), 413},
       {"GET /" + std::string(kMaxTargetBytes, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n", 414},
-      {post("Content-Length: 5\r\nContent-Encoding: gzip\r\n"), 415},
+      {post("Content-Length: 5\r\nContent-Encoding: br\r\n"), 415},
+      {post("Content-Length: 5\r\nContent-Encoding: gzip, gzip\r\n"), 415},
       {post("Content-Length: 5\r\nExpect: tea\r\n"), 417},
       {"BREW / HTTP/1.1\r\nHost: a\r\n\r\n", 501},
       {post("Transfer-Encoding: gzip, chunked\r\n"), 501},
       {"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505},
       {post("Content-Length: 5\r\nContent-Encoding: identity\r\n"), 200},
+      {post("Content-Length: 5\r\nContent-Encoding: GZip\r\n"), 200},
   };
   for (const auto& [head, status] : cases) {
     CAPTURE(head);

@@ -168,6 +168,21 @@ TEST_CASE("A chunked body is put together, and a malformed one refused", "[unit]
   CHECK(last_status(server.port, head + crumbs + "0\r\n\r\n") == 413);
 }
 
+TEST_CASE("A compressed body is unpacked", "[unit][serve]") {
+  TestServer server;
+  const auto status = [&](const std::string& coding, std::string_view body) {
+    std::string request = post("/a", std::string(body));
+    request.insert(request.find("\r\n") + 2, "Connection: close\r\nContent-Encoding: " + coding + "\r\n");
+    return last_status(server.port, request);
+  };
+  constexpr std::string_view kOne("\x78\x9c\xcb\xcf\x4b\x05\x00\x02\x91\x01\x43",
+                                  11);  // Python's zlib.compress(b"one")
+  CHECK(status("deflate", kOne) == 200);
+  CHECK(server.handler.answered().back() == "POST /a one");
+  CHECK(status("gzip", "one") == 400);
+  CHECK(status("br", "one") == 415);
+}
+
 TEST_CASE("A request with two lengths is refused, and nothing in it is taken for a second request", "[unit][serve]") {
   TestServer server;
   const std::string hidden = get("/hidden");
