@@ -52,6 +52,12 @@ struct AnswerOptions {
   std::optional<int64_t> max_answer_len = {};         // tokens of an answer; empty: as the model was fine-tuned
   std::optional<bool> handle_impossible_answer = {};  // an answer may be "": the context has none; empty: as the model
   std::optional<LongTexts> long_texts = {};           // empty: as the predictor
+  std::optional<bool> cut_at_begin = {};  // a text that is too long loses its begin, or its end; empty: as the model
+  int64_t max_second_tokens = 0;          // of the second text of a pair, whose rest is left out; 0: all
+  // Of the windows of a long context, or of a long text's words, which then has windows.
+  std::optional<int64_t> max_seq_len = {};       // tokens of a window, at most; empty: as the model
+  std::optional<int64_t> max_question_len = {};  // tokens of the question, at most; empty: as the model
+  std::optional<int64_t> overlap = {};           // tokens that two neighbours share; empty: as the predictor
   // Of the vector of a text.
   std::optional<bool> normalize = {};           // to length 1; empty: as the model
   int64_t dimensions = 0;                       // the first ones are taken (Matryoshka); 0: all

@@ -117,7 +117,7 @@ struct Predictor::Impl {
     const LongTexts treatment = wishes.long_texts.value_or(options.long_texts.value_or(usual));
     if (treatment == LongTexts::kRefuse) throw TextError(index, tokens + "; shorten it", encoded.text);
     if (treatment == LongTexts::kWindows && task != Task::kFillMask && !wishes.of_tokens) return encoded;
-    if (!cut_text(encoded, longest, cut_at_begin))
+    if (!cut_text(encoded, longest, wishes.cut_at_begin.value_or(cut_at_begin)))
       throw TextError(index, tokens + ", which leave out a [MASK]", encoded.text);
     return encoded;
   }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "app/inference/input_wishes.h"
 #include "app/tasks/answer_decoding.h"
 #include "data/io/error.h"
 #include "data/loader/task_loader.h"
@@ -184,17 +185,25 @@ EncodedInput TaskPredictor::encode(TaskInput input, const AnswerOptions& options
   const std::optional<LongTexts> wish = options.long_texts ? options.long_texts : options_.long_texts;
   TaskDataConfig config = config_;
   config.long_texts = wish.value_or(config.long_texts);
+  config.cut_at_begin = options.cut_at_begin.value_or(config.cut_at_begin);
+  if (options.max_second_tokens > 0)
+    input.second = first_tokens(*tokenizer_, std::move(input.second), options.max_second_tokens);
   try {
+    set_windows(kind(), input.second, options, *tokenizer_, config);
     features = make_features(example_of(task_, input), *tokenizer_, config, /*for_training=*/false);
   } catch (const DataError& error) {
     throw TextError(0, error.what());
+  }
+  if (input.pair) {
+    for (TaskSequence& sequence : features.sequences)
+      features.cut += end_pair(sequence, tokenizer_->vocabulary().sep_id(), config.max_seq_length);
   }
   const bool too_long = features.cut > 0 || features.sequences.size() > 1;
   if (too_long && config.long_texts == LongTexts::kRefuse) {
     const bool question = features.cut > 0 && kind() == TaskKind::kQuestionAnswering;
     throw TextError(
         0, fmt::format("the {} has more than {} tokens, which the model reads{}; shorten it",
-                       question ? "question" : "text", question ? config_.max_query_length : config_.max_seq_length,
+                       question ? "question" : "text", question ? config.max_query_length : config.max_seq_length,
                        question ? "" : " at once"));
   }
   if (wish == LongTexts::kTruncate) {
@@ -297,7 +306,7 @@ std::vector<double> TaskPredictor::scores(std::span<const EncodedInput> pairs) c
 std::vector<RankedPassage> TaskPredictor::rerank(const std::string& query, const std::vector<std::string>& passages,
                                                  const AnswerOptions& options) const {
   std::vector<TaskInput> pairs;
-  for (const std::string& passage : passages) pairs.push_back({.text = query, .second = passage});
+  for (const std::string& passage : passages) pairs.push_back({.text = query, .second = passage, .pair = true});
   std::vector<RankedPassage> ranked;
   for (const double score : scores(encode_all(pairs, options))) ranked.push_back({ranked.size(), score});
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.score > y.score; });

@@ -17,6 +17,7 @@ namespace bert {
 /// A text, and the second text of a pair; for answers the context and the question about it.
 struct TaskInput {
   std::string text, second;
+  bool pair = false;  // also where `second` has no tokens: [CLS] text [SEP] [SEP], as transformers' tokenizers give it
 };
 
 /// An input as the sequences of its tokens.

@@ -89,6 +89,17 @@ TEST_CASE("A tiny model learns to rank the passages of its queries", "[unit][fin
     const TaskPredictor predictor(load_pretrained(config.run_directory), PredictorOptions());
     const auto best = predictor.rerank("12", {"15 31", "12 30"});
     CHECK(best.front().index == 1);
+    const auto ids = [&](const TaskInput& input, const AnswerOptions& wishes = {}) {
+      return predictor.encode(input, wishes).features.sequences.front().input_ids;
+    };
+    CHECK(ids({.text = "12", .second = "", .pair = true}) == std::vector<int32_t>{2, 12, 3, 3});
+    CHECK(ids({.text = "12", .second = "15 31 7", .pair = true}, {.max_second_tokens = 2}) ==
+          std::vector<int32_t>{2, 12, 3, 15, 31, 3});
+    std::string text = "13";
+    for (int i = 0; i < 30; ++i) text += " 12";
+    CHECK(ids({.text = text, .second = ""})[1] == 13);
+    CHECK(ids({.text = text, .second = ""}, {.cut_at_begin = true})[1] == 12);
+    CHECK(predictor.rerank("12", {"", "12 30"}).front().index == 1);
   }
 }
 

@@ -29,6 +29,7 @@ TaskInput rerank_pair(const InputText& text, const std::string& query, const std
   }
   if (pair.text.empty()) throw DataError("the query is empty");
   if (pair.second.empty()) throw DataError("the passage is empty");
+  pair.pair = true;
   return pair;
 }
 
