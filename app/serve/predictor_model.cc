@@ -10,6 +10,7 @@
 
 #include "app/inference/answer_json.h"
 #include "app/system/torch_errors.h"
+#include "data/tasks/entity_markers.h"
 
 namespace bert {
 namespace {
@@ -100,6 +101,13 @@ class TokenizingModel : public Model {
   [[nodiscard]] std::optional<int32_t> find_token(const std::string& token) const override {
     const int32_t id = tokenizer().vocabulary().find(token);
     return id < 0 ? std::nullopt : std::optional<int32_t>(id);
+  }
+
+  [[nodiscard]] std::optional<ModelInput> example() const override {
+    ModelInput input{.text = std::string(kMaskWord)};
+    if (form() == InputForm::kMarkedText) input.text = marked_text("a b", {{0, 1}, {2, 3}});
+    if (form() == InputForm::kPair || form() == InputForm::kQuestionAndContext) input.second = input.text;
+    return input;
   }
 
  protected:
@@ -261,14 +269,16 @@ class FinetunedModel final : public TokenizingModel {
       case InputForm::kPair:
         return {"function_to_apply", "truncate"};
       case InputForm::kQuestionAndContext:
-        return {"top_k", "max_answer_len", "handle_impossible_answer", "truncate"};
+        return {"top_k",          "max_answer_len",   "handle_impossible_answer",
+                "max_seq_len",    "max_question_len", "doc_stride",
+                "align_to_words", "truncate"};
       case InputForm::kTextOrPair:
       case InputForm::kMarkedText:
         return {"top_k", "function_to_apply", "truncate"};
       case InputForm::kText:
         break;
     }
-    return {"aggregation_strategy", "ignore_labels", "truncate"};
+    return {"aggregation_strategy", "ignore_labels", "stride", "truncate"};
   }
 
   [[nodiscard]] AnswerOptions hugging_face_defaults() const override {
@@ -290,7 +300,7 @@ class FinetunedModel final : public TokenizingModel {
   [[nodiscard]] TextTokens tokenize(const ModelInput& input) const override {
     if (form() == InputForm::kQuestionAndContext) return all_tokens(input.text);  // read in windows
     return tokens_read(input.text, [&](TextTokens& tokens) {
-      const EncodedInput encoded = predictor_->encode({.text = input.text, .second = input.second});
+      const EncodedInput encoded = predictor_->encode({.text = input.text, .second = input.second, .pair = reranks_});
       for (const TaskSequence& sequence : encoded.features.sequences) append_tokens(sequence.input_ids, tokens);
       tokens.truncated = encoded.cut;
     });
@@ -301,7 +311,7 @@ class FinetunedModel final : public TokenizingModel {
     constexpr int64_t kBytesOfToken = 150;   // as JSON: a word, its label, its score and its place
     constexpr int64_t kBytesOfAnswer = 400;  // as JSON: an answer of some 30 tokens, its scores and its place
     auto text = std::make_shared<TextOf<EncodedInput>>(
-        predictor_->encode({.text = input.text, .second = input.second}, options));
+        predictor_->encode({.text = input.text, .second = input.second, .pair = reranks_}, options));
     text->tokens = text->encoded.tokens();
     const int64_t answers = predictor_->kind() == TaskKind::kQuestionAnswering
                                 ? options.top_k.value_or(1) * kBytesOfAnswer

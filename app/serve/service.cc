@@ -114,9 +114,9 @@ const std::vector<Service::Route>& Service::routes() {
       open("/openapi.json", &Service::openapi),
       {.path = "/metrics", .answer = &Service::metrics},
       {.path = "/models", .answer = &Service::models},
-      post("/predict", own_answers, error_response),
+      post("/predict", predict_texts, error_response),
       post("/tokenize", tokens_of_texts, error_response),
-      post("/models/NAME", hugging_face_answers, error_response),
+      post("/models/NAME", named_answers, error_response),
 
       post("/", embed_root, embed_refusal),
       post("/embed", embed_texts, embed_refusal),
@@ -140,7 +140,13 @@ const std::vector<Service::Route>& Service::routes() {
        .any_type = true,
        .answer = of(kserve_infer),
        .refusal = kserve_refusal},
+      {.path = "/v2/repository/index",
+       .post = true,
+       .any_type = true,
+       .answer = of(kserve_index),
+       .refusal = kserve_refusal},
       get("/v2/models/NAME/ready", kserve_model_ready, kserve_refusal),
+      get("/v2/models/NAME/config", kserve_config, kserve_refusal),
       get("/v2/models/NAME", kserve_model, kserve_refusal),
   };
   return kRoutes;

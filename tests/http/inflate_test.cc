@@ -18,7 +18,7 @@ const std::string kLong("\x78\xda\xab\xa8\x18\x05\xa3\x60\x14\x8c\x82\x51\x30\x0
                         23);
 
 /// The content, or the status of the refusal.
-std::string unpacked(const std::string& body, int64_t most = 100) {
+std::string unpacked(const std::string& body, int64_t most = 1000) {
   try {
     return inflated(body, most);
   } catch (const HttpError& error) {

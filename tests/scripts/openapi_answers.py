@@ -74,17 +74,19 @@ parameters = [{}, {"truncate": True}]
 parameters += {"fill-mask": [{"top_k": 3}, {"targets": ["the", "cat"]}], "features": [],
                "embedding": [{"normalize": True}, {"dimensions": 3}, {"normalize": False, "dimensions": 4}],
                "text-classification": [{"top_k": 3}, {"function_to_apply": "sigmoid"}, {"function_to_apply": "none", "top_k": 2}],
-               "token-classification": [{"aggregation_strategy": s} for s in ("none", "simple", "first", "average", "max")] + [{"ignore_labels": []}],
+               "token-classification": [{"aggregation_strategy": s} for s in ("none", "simple", "first", "average", "max")] + [{"ignore_labels": []}, {"stride": 2}],
                "rerank": [{"function_to_apply": "none"}],
-               "question-answering": [{"top_k": 3}, {"max_answer_len": 2}, {"handle_impossible_answer": True}]}[task]
+               "question-answering": [{"top_k": 3}, {"max_answer_len": 2}, {"handle_impossible_answer": True},
+                                      {"doc_stride": 2, "max_seq_len": 12, "max_question_len": 4, "align_to_words": True}]}[task]
 for path in ("/predict", model):
     for one in parameters:
         check("POST", path, {"inputs": text, "parameters": one}, want=200)
         check("POST", path, {"inputs": [text, text], "parameters": one}, want=200)
     for body, status in (("{", 400), ("[" * 1000, 400), ({}, 422), ({"inputs": 3}, 422), ({"inputs": []}, 422), ([], 422), ({"inputs": text, "parameters": 3}, 422),
                          ({"inputs": text, "parameters": {"top_k": 0}}, 422), ({"inputs": text, "parameters": {"padding": True}}, 422),
-                         ({"inputs": [text] * 2000}, 413)):
-        check("POST", path, body, want=status)
+                         ({"inputs": [text] * 2049, "parameters": {}}, 413)):
+        classifies = path == "/predict" and task in ("text-classification", "rerank")
+        check("POST", path, body, want=400 if classifies and body == {"inputs": []} else status)
     check("POST", path, "inputs", {}, want=415)
     check("POST", path, {"inputs": text}, {**JSON, "Origin": "https://example.org"}, want=403)
     check("POST", path, {"inputs": text}, {**JSON, "Host": "example.org"}, want=421)
@@ -94,8 +96,13 @@ if task == "fill-mask":
     check("POST", model, {"inputs": "the [MASK] [MASK]"}, want=200)
 if task == "text-classification":
     check("POST", "/predict", {"inputs": {"text": "5", "text_pair": "6"}}, want=200)
+    check("POST", "/", {"inputs": ["5", "6"], "raw_scores": True}, want=200)
+if task in ("text-classification", "rerank"):  # text-embeddings-inference's form
+    for inputs in ("5 6", ["5", "6"], [["5"], ["5", "6"]]):
+        check("POST", "/predict", {"inputs": inputs, "raw_scores": False, "truncate": True}, want=200)
+    check("POST", "/predict", {"inputs": ["5", "6", "7"]}, want=422)
 check("POST", "/models/other", {"inputs": text}, want=404)
-for path in ("/info", "/v1/models", "/v1" + model, "/v2", "/v2/health/live", "/v2/health/ready", "/v2" + model, "/v2" + model + "/ready"):
+for path in ("/info", "/v1/models", "/v1" + model, "/v2", "/v2/health/live", "/v2/health/ready", "/v2" + model, "/v2" + model + "/ready", "/v2" + model + "/config"):
     check("GET", path, want=200)
 check("GET", "/v1/models/other", want=404)
 check("GET", "/v2/models/other", want=404)
@@ -104,17 +111,20 @@ if task in ("embedding", "rerank"):
             "/similarity": {"inputs": {"source_sentence": "the", "sentences": ["the cat", "the"]}}, "/v1/embeddings": {"input": ["the cat", [5, 6]]}}
            if task == "embedding" else
            {"/": {"query": "5 6", "texts": ["5", "6"]}, "/rerank": {"query": "5 6", "texts": ["5", "6"], "return_text": True},
-            "/v1/rerank": {"query": "5 6", "documents": ["5", {"text": "6"}], "return_documents": True}, "/v2/rerank": {"query": "5 6", "documents": ["5"]}})
+            "/v1/rerank": {"query": "5 6", "documents": ["5", {"text": "6"}], "return_documents": True, "max_tokens_per_doc": 1}, "/v2/rerank": {"query": "5 6", "documents": ["5"]}})
     for path, body in own.items():
         check("POST", path, body, want=200)
         openai, cohere = path.startswith("/v1/emb"), path.endswith("/rerank") and path != "/rerank"
-        for bad, status in (("{", 400), ({}, 422), ([], 422), ({**body, "nothing": 1}, 422)):
+        for bad, status in (("{", 400), ({}, 422), ([], 422)):
             check("POST", path, bad, want=400 if openai or cohere else status)
+        check("POST", path, {**body, "nothing": 1}, want=400 if openai or cohere else 200)
         key = next(key for key in ("inputs", "input", "texts", "documents") if key in body)
         if path != "/similarity":
-            check("POST", path, {**body, key: ["5"] * 2000}, want=413)
+            check("POST", path, {**body, key: ["5"] * 2049}, want=413)
+            check("POST", path, {**body, key: []}, want=400)
         check("POST", path, body, {"Content-Type": "text/plain"}, want=415)
     if task == "embedding":
+        check("POST", model, own["/similarity"], want=200)
         check("POST", "/v1/embeddings", {"input": "the cat", "encoding_format": "base64"}, want=200)
         check("POST", "/v1/embeddings", {"input": "the cat", "model": "other"}, want=404)
 tensors = [{"name": name, "shape": [2], "datatype": "BYTES", "data": [value] * 2} for name, value in
@@ -122,6 +132,8 @@ tensors = [{"name": name, "shape": [2], "datatype": "BYTES", "data": [value] * 2
 check("POST", "/v2" + model + "/infer", {"inputs": tensors}, want=200)
 check("POST", "/v2" + model + "/infer", {"inputs": tensors, "parameters": {"binary_data_output": True}}, want=200)
 check("POST", "/v2" + model + "/infer", {"inputs": []}, want=400)
+check("POST", "/v2/repository/index", "", {}, want=200)
+check("POST", "/v2/repository/index", {"ready": True}, want=200)
 for inputs in ("the cat", ["the", "cat"]):
     check("POST", "/tokenize", {"inputs": inputs}, want=200)
 check("POST", "/tokenize", {"inputs": 3}, want=422)

@@ -73,7 +73,9 @@ class FakeModel final : public Model {
     return token == "cat" ? std::optional<int32_t>(7) : std::nullopt;
   }
   [[nodiscard]] InputForm form() const override { return InputForm::kText; }
+  [[nodiscard]] std::optional<ModelInput> example() const override { return first; }
 
+  std::optional<ModelInput> first;
   void set_open(bool open) {
     const std::lock_guard lock(mutex_);
     open_ = open;

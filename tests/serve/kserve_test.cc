@@ -33,6 +33,21 @@ TEST_CASE("KServe's protocol, in JSON and with binary tensors", "[unit][serve]")
   CHECK(server.post(infer, in_json).body ==
         R"({"model_name":"small","model_version":"1","id":"7","outputs":[{"name":"embedding","datatype":"FP32",)"
         R"("shape":[2,3],"data":[1,0.5,-2,1,1,-2]}]})");
+  // Of Triton's clients: a row of texts, and the parameters of schedulers.
+  CHECK(server
+            .post(infer, R"({"inputs": [{"name": "text", "shape": [1, 2], "datatype": "BYTES", "data": ["a", "bc"]}],
+                             "parameters": {"priority": 1, "timeout": 1000000, "sequence_id": 3,
+                                            "sequence_start": true, "sequence_end": false}})")
+            .value()["outputs"][0]["shape"] == json({2, 3}));
+  CHECK(server.get("/v2/models/small/config").value() ==
+        json::parse(R"({"name": "small", "platform": "bert", "backend": "bert", "max_batch_size": 0,
+                        "input": [{"name": "text", "data_type": "TYPE_STRING", "dims": [-1]}],
+                        "output": [{"name": "embedding", "data_type": "TYPE_FP32", "dims": [-1, 3]}]})"));
+  CHECK(server.get("/v2/models/small/versions/1/config").status == 200);
+  CHECK(server.get("/v2/models/other/config").status == 404);
+  const json index = json::parse(R"([{"name": "small", "version": "1", "state": "READY", "reason": ""}])");
+  CHECK(server.ask({.method = "POST", .path = "/v2/repository/index"}).value() == index);
+  CHECK(server.post("/v2/repository/index", R"({"ready": true})").value() == index);
   // Two texts: length 1, a; length 2, bc.
   const std::string tensor("\x01\0\0\0a\x02\0\0\0bc", 11);
   const std::string head = R"({"parameters":{"binary_data_output":true,"normalize":true},"inputs":[{"name":"text",)"
@@ -89,8 +104,8 @@ TEST_CASE("Wrong tensors of KServe's protocol are refused with their place", "[u
            {infer, with(good + "," + good), 400, "inputs[1]: input text is there twice"},
            {infer, with(R"({"name": "text", "shape": [1], "datatype": "INT64", "data": [1]})"), 400,
             "inputs[0]: datatype: want BYTES, got INT64"},
-           {infer, with(R"({"name": "text", "shape": [1, 2], "datatype": "BYTES", "data": ["a", "b"]})"), 400,
-            "inputs[0]: shape: want [N] or [N, 1], got [1,2]"},
+           {infer, with(R"({"name": "text", "shape": [2, 2], "datatype": "BYTES", "data": ["a", "b", "c", "d"]})"), 400,
+            "inputs[0]: shape: want [N], [N, 1] or [1, N], got [2,2]"},
            {infer, with(R"({"name": "text", "shape": [2], "datatype": "BYTES", "data": ["a"]})"), 400,
             "inputs[0]: shape says 2 texts, and 1 are there"},
            {infer, with(R"({"name": "text", "shape": [1], "datatype": "BYTES", "data": [3]})"), 400,
@@ -101,6 +116,10 @@ TEST_CASE("Wrong tensors of KServe's protocol are refused with their place", "[u
            {infer, R"({"inputs": [)" + good + R"(], "outputs": [{"name": "score"}]})", 400,
             "outputs[0]: the model has no output score; it has embedding"},
            {infer, R"({"inputs": [)" + good + R"(], "parameters": {"top_k": 3}})", 400, "unknown key \"top_k\""},
+           {infer,
+            R"({"inputs": [)" + good + R"(], "outputs": [{"name": "embedding", "parameters": {"classification": 2}}]})",
+            400, "outputs[0]: parameters: unknown key \"classification\"; known: binary_data"},
+           {"/v2/repository/index", R"({"ready": 1})", 400, "ready: want true or false"},
            {"/v2/models/other/infer", "{}", 404, "no such model; this server has /v2/models/small/infer"}}) {
     CAPTURE(each.body);
     const Reply reply = server.post(each.path, each.body);

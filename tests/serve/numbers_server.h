@@ -17,26 +17,30 @@
 
 namespace bert::testing {
 
-class NumbersAnswer final : public Answer {
- public:
-  NumbersAnswer(std::vector<float> numbers, int64_t vectors) : numbers_(std::move(numbers)), vectors_(vectors) {}
-  [[nodiscard]] nlohmann::ordered_json as_predict() const override { return {{"numbers", numbers_}}; }
-  [[nodiscard]] nlohmann::ordered_json as_hugging_face() const override { return numbers_; }
-  [[nodiscard]] std::span<const float> numbers() const override { return numbers_; }
-  [[nodiscard]] int64_t vectors() const override { return vectors_; }
-
- private:
-  std::vector<float> numbers_;
-  int64_t vectors_;
-};
-
 struct NumbersText final : ModelText {
   std::vector<float> numbers;
   int64_t vectors = 1;
+  std::vector<std::string> input = {};  // of kTextOrPair
+};
+
+class NumbersAnswer final : public Answer {
+ public:
+  explicit NumbersAnswer(NumbersText text) : text_(std::move(text)) {}
+  [[nodiscard]] nlohmann::ordered_json as_predict() const override { return {{"numbers", text_.numbers}}; }
+  [[nodiscard]] nlohmann::ordered_json as_hugging_face() const override {
+    if (!text_.input.empty()) return text_.input;
+    return text_.numbers;
+  }
+  [[nodiscard]] std::span<const float> numbers() const override { return text_.numbers; }
+  [[nodiscard]] int64_t vectors() const override { return text_.vectors; }
+
+ private:
+  NumbersText text_;
 };
 
 /// The vector of a text is {1, its bytes / 2, -2}, or its ids; with of_tokens {1, 2, 3} and {4, 5, 6}. The score of a
-/// pair is the share of "x" in the passage. "unknown" has no answer, "broken" breaks the model.
+/// pair is the share of "x" in the passage. kTextOrPair: the answer in the form of Hugging Face is the list of the text
+/// and its pair. "unknown" has no answer, "broken" breaks the model.
 class NumbersModel final : public Model {
  public:
   explicit NumbersModel(InputForm form) : form_(form) {}
@@ -47,12 +51,13 @@ class NumbersModel final : public Model {
     wishes = options;
     auto text = std::make_shared<NumbersText>();
     text->tokens = 4;
+    if (form_ == InputForm::kTextOrPair) text->input = {input.text, input.second};
     if (input.text == "broken") return text;
     if (!input.ids.empty()) {
       text->numbers.assign(input.ids.begin(), input.ids.end());
     } else if (form_ == InputForm::kPair) {
       const auto found = std::count(input.second.begin(), input.second.end(), 'x');
-      text->numbers = {static_cast<float>(found) / static_cast<float>(input.second.size())};
+      text->numbers = {static_cast<float>(found) / std::max(1.0F, static_cast<float>(input.second.size()))};
     } else if (options.of_tokens) {
       text->numbers = {1, 2, 3, 4, 5, 6};
       text->vectors = 2;
@@ -67,7 +72,7 @@ class NumbersModel final : public Model {
     for (const auto& each : texts) {
       const auto& text = dynamic_cast<const NumbersText&>(*each);
       if (text.numbers.empty()) throw std::runtime_error("the model is broken");
-      answers.push_back(std::make_shared<NumbersAnswer>(text.numbers, text.vectors));
+      answers.push_back(std::make_shared<NumbersAnswer>(text));
     }
     return answers;
   }
@@ -105,7 +110,9 @@ struct NumbersServer {
   }
   /// Gives the service the model of place `index`.
   void load(const std::string& task, size_t index = 0) {
-    auto made = std::make_unique<NumbersModel>(task == "rerank" ? InputForm::kPair : InputForm::kText);
+    auto made = std::make_unique<NumbersModel>(task == "rerank"                ? InputForm::kPair
+                                               : task == "text-classification" ? InputForm::kTextOrPair
+                                                                               : InputForm::kText);
     if (index == 0) model = made.get();
     service.set_model(std::move(made), index);
   }

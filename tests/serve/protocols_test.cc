@@ -122,6 +122,14 @@ TEST_CASE("text-embeddings-inference's vectors and similarities", "[unit][serve]
     server.post(path, R"({"inputs": "a", "truncate": false, "prompt_name": "query", "options": {}})");
     CHECK(server.model->wishes.long_texts == LongTexts::kRefuse);
     CHECK(server.model->wishes.prompt_name == "query");
+    CHECK(server.model->wishes.cut_at_begin == std::nullopt);
+    for (const auto& [side, at_begin] :
+         {std::pair("Left", true), std::pair("left", true), std::pair("Right", false), std::pair("right", false)}) {
+      // huggingface_hub sends encoding_format, and other clients other members, which are ignored there.
+      const json body = {{"inputs", "a"}, {"truncation_direction", side}, {"encoding_format", nullptr}, {"top_n", 3}};
+      CHECK(server.post(path, body.dump()).status == 200);
+      CHECK(server.model->wishes.cut_at_begin == at_begin);
+    }
     CHECK(server.post(path, R"({"inputs": "a", "parameters": {"dimensions": 2}, "truncate": null})").body ==
           "[[1,0.5]]");
     CHECK(server.model->wishes.long_texts == std::nullopt);
@@ -131,12 +139,22 @@ TEST_CASE("text-embeddings-inference's vectors and similarities", "[unit][serve]
   // 1 + 0.25 + 4, and 1 + 0.75 + 4: the model of this test does not normalise.
   CHECK(server.post("/similarity", question).body == "[5.25,5.75]");
   CHECK(server.post("/", question).body == "[5.25,5.75]");
+  CHECK(server.post("/models/small", question).body == "[5.25,5.75]");  // as huggingface_hub asks a named model
   const json info = server.get("/info").value();
   CHECK(info["model_id"] == "small");
   CHECK(info["model_type"] == json{{"embedding", {{"pooling", "mean"}}}});
   CHECK(info["max_input_length"] == 128);
   CHECK(info["model_dtype"] == "float32");
   CHECK(info["auto_truncate"] == true);
+  // Source: text-embeddings-inference, router/src/lib.rs (Info).
+  for (const char* field :
+       {"model_id", "model_sha", "model_dtype", "served_model_name", "model_type", "max_concurrent_requests",
+        "max_input_length", "max_batch_tokens", "max_batch_requests", "max_client_batch_size", "auto_truncate",
+        "tokenization_workers", "version", "sha", "docker_label"}) {
+    CAPTURE(field);
+    CHECK(info.contains(field));
+  }
+  CHECK(info["max_client_batch_size"] == 2048);
 }
 
 TEST_CASE("Errors of text-embeddings-inference's paths have its form and its codes", "[unit][serve]") {
@@ -153,18 +171,23 @@ TEST_CASE("Errors of text-embeddings-inference's paths have its form and its cod
            {"/embed", "{", 400, "this is not JSON"},
            {"/embed", "[]", 422, "body: want an object, got array"},
            {"/embed", R"({"inputs": 3})", 422, "inputs: want a text"},
-           {"/embed", R"({"texts": "a"})", 422, "unknown key \"texts\""},
+           {"/embed", R"({"texts": "a"})", 422, "inputs: is missing"},
            {"/embed", R"({})", 422, "inputs: is missing"},
            {"/embed", R"({"inputs": "a", "normalize": 1})", 422, "normalize: want true or false, got 1"},
-           {"/embed", R"({"inputs": "a", "truncation_direction": "Left"})", 422, "truncation_direction: want Right"},
+           {"/embed", R"({"inputs": "a", "truncation_direction": "up"})", 422, "want Left or Right, got \"up\""},
            {"/embed", R"({"inputs": "a", "parameters": 3})", 422, "parameters: want an object"},
            {"/embed", R"({"inputs": ["a", "b", "c"]})", 413, "inputs: 3 texts; at most 2"},
            {"/embed", R"({"inputs": ["a", "unknown"]})", 413, "inputs[1]: the text is unknown"},
-           {"/embed_all", R"({"inputs": "a", "normalize": true})", 422, "unknown key \"normalize\""},
            {"/similarity", R"({"inputs": "a"})", 422, "inputs: want an object, got string"},
-           {"/similarity", R"({"inputs": {"source_sentence": "a"}})", 422, "sentences: is missing"},
-           {"/similarity", R"({"inputs": {"source_sentence": "a", "sentences": []}})", 422, "one sentence or more"}})
+           {"/similarity", R"({"inputs": {"source_sentence": "a"}})", 422, "sentences: is missing"}})
     check(server, each, "Validation");
+  for (const Refused& each : std::vector<Refused>{
+           {"/embed", R"({"inputs": []})", 400, "inputs: want one text or more"},
+           {"/embed", R"({"inputs": [[]]})", 400, "inputs[0]: want one id of a token or more"},
+           {"/embed_all", R"({"inputs": []})", 400, "inputs: want one text or more"},
+           {"/similarity", R"({"inputs": {"source_sentence": "a", "sentences": []}})", 400, "one sentence or more"}})
+    check(server, each, "Empty");
+  check(reranker, {"/rerank", R"({"query": "q", "texts": []})", 400, "texts: want one passage or more"}, "Empty");
   check(server, {"/embed", R"({"inputs": "broken"})", 424, "internal error"}, "Backend");
   check(server, {"/rerank", R"({"query": "a", "texts": ["b"]})", 424, "needs bert serve --task rerank"}, "Backend");
   check(reranker, {"/embed", R"({"inputs": "a"})", 424, "needs bert serve --task embedding"}, "Backend");
@@ -188,19 +211,40 @@ TEST_CASE("Rerankers rank, best first, for clients of text-embeddings-inference,
       R"({"model": "small", "query": "q", "documents": ["ax", {"text": "x"}, "abcx"], "top_n": 2, "return_documents": true})";
   for (const char* path : {"/v1/rerank", "/v2/rerank", "/rerank"}) {
     CAPTURE(path);
-    CHECK(server.post(path, question).body == R"({"object":"list","model":"small","results":[)"
-                                              R"({"index":1,"relevance_score":1,"document":{"text":"x"}},)"
-                                              R"({"index":0,"relevance_score":0.5,"document":{"text":"ax"}}],)"
-                                              R"("usage":{"prompt_tokens":12,"total_tokens":12}})");
+    json reply = server.post(path, question).value();
+    const std::string id = reply["id"];
+    CHECK(id.size() == std::string("00000000-0000-4000-8000-000000000000").size());
+    CHECK(server.post(path, question).value()["id"] != id);
+    reply.erase("id");
+    const char* version = std::string(path) == "/v2/rerank" ? "2" : "1";
+    CHECK(reply == json{{"object", "list"},
+                        {"model", "small"},
+                        {"results",
+                         {{{"index", 1}, {"relevance_score", 1}, {"document", {{"text", "x"}}}},
+                          {{"index", 0}, {"relevance_score", 0.5}, {"document", {{"text", "ax"}}}}}},
+                        {"meta", {{"api_version", {{"version", version}}}, {"tokens", {{"input_tokens", 12}}}}},
+                        {"usage", {{"prompt_tokens", 12}, {"total_tokens", 12}}}});
   }
+  // Of cohere's ClientV2 and Client; langchain-cohere sends null for what nobody has said.
+  CHECK(server
+            .post("/v2/rerank", R"({"model": "small", "query": "q", "documents": ["a"], "max_tokens_per_doc": 7,
+                                      "priority": 0})")
+            .status == 200);
+  CHECK(server.model->wishes.max_second_tokens == 7);
+  CHECK(server.post("/v2/rerank", R"({"query": "q", "documents": ["a"], "max_tokens_per_doc": null})").status == 200);
+  CHECK(server.model->wishes.max_second_tokens == 0);
+  const json fields = server
+                          .post("/v1/rerank", R"({"query": "q", "rank_fields": ["title", "body"], "return_documents":
+            true, "max_chunks_per_doc": 3, "documents": [{"body": "xx", "title": "a", "text": "no"}, {"title": "x"}]})")
+                          .value()["results"];
+  CHECK(fields == json({{{"index", 1}, {"relevance_score", 1}, {"document", {{"text", "x"}}}},
+                        {{"index", 0}, {"relevance_score", 0.5}, {"document", {{"text", "a xx"}}}}}));
   CHECK(server.post("/v1/rerank", R"({"query": "q", "documents": ["a", "x"]})").value()["results"] ==
         json({{{"index", 1}, {"relevance_score", 1}}, {{"index", 0}, {"relevance_score", 0}}}));
   CHECK(server.post("/predict", R"({"inputs": {"text": "q", "text_pair": "ax"}})").body == R"({"numbers":[0.5]})");
   CHECK(server.get("/info").value()["model_type"] ==
         json{{"reranker", {{"id2label", {{"0", "LABEL_0"}}}, {"label2id", {{"LABEL_0", 0}}}}}});
   for (const Refused& each : std::vector<Refused>{
-           {"/rerank", R"({"query": "q", "texts": []})", 422, "texts: want one passage or more"},
-           {"/rerank", R"({"query": "q", "texts": ["a", ""]})", 422, "texts[1]: the passage is empty"},
            {"/rerank", R"({"texts": ["a"]})", 422, "query: is missing"},
            {"/rerank", R"({"query": "q", "texts": [3]})", 422, "texts: want texts, got 3"},
            {"/rerank", R"({"query": "unknown", "texts": ["a"]})", 413, "texts[0]: the text is unknown"},
@@ -209,14 +253,63 @@ TEST_CASE("Rerankers rank, best first, for clients of text-embeddings-inference,
            {"/v1/rerank", R"({"query": "q", "documents": [{"title": "a"}]})", 400, "text: is missing"},
            {"/v1/rerank", R"({"query": "q", "documents": ["a"], "top_n": 0})", 400, "top_n: want an integer from 1"},
            {"/v1/rerank", R"({"model": "other", "query": "q", "documents": ["a"]})", 404, "there is no \"other\""},
-           {"/v1/rerank", R"({"query": "q", "documents": ["a"], "rank_fields": ["a"]})", 400, "unknown key"}}) {
+           {"/v1/rerank", R"({"query": "q", "documents": ["a"], "max_tokens_per_doc": 0})", 400,
+            "want an integer from 1"},
+           {"/v1/rerank", R"({"query": "q", "documents": ["a"], "texts": ["a"]})", 400, "unknown key \"texts\""}}) {
     CAPTURE(each.path, each.body);
     const Reply reply = server.post(each.path, each.body);
     CHECK(reply.status == each.status);
     const char* key = each.path == "/v1/rerank" ? "message" : "error";
     CHECK_THAT(reply.value().at(key).get<std::string>(), Contains(each.part));
   }
-  CHECK(server.post("/predict", R"({"inputs": "a"})").status == 422);
+  CHECK(server.post("/predict", R"({"inputs": "a", "parameters": {}})").status == 422);
+  CHECK(server.post("/rerank", R"({"query": "q", "texts": ["", "x"], "top_n": 1})").body ==
+        R"([{"index":1,"score":1},{"index":0,"score":0}])");
+}
+
+// Source: text-embeddings-inference, router/src/http/types.rs (PredictInput, PredictResponse).
+TEST_CASE("A classifier answers text-embeddings-inference's /predict, and the server's own", "[unit][serve]") {
+  NumbersServer server("text-classification");
+  const auto answer = [&](const std::string& body) { return server.post("/predict", body).value(); };
+  CHECK(answer(R"({"inputs": "I like it", "raw_scores": false, "truncate": true})") == json({"I like it", ""}));
+  CHECK(server.model->wishes.function_to_apply == FunctionToApply::kDefault);
+  CHECK(server.model->wishes.long_texts == LongTexts::kTruncate);
+  CHECK(answer(R"({"inputs": ["a"]})") == json({"a", ""}));
+  CHECK(answer(R"({"inputs": ["a", "pair"]})") == json({"a", "pair"}));
+  CHECK(answer(R"({"inputs": [["a"]], "top_n": 3})") == json::array({{"a", ""}}));
+  CHECK(answer(R"({"inputs": [["a"], ["b", "p"]], "raw_scores": true, "truncation_direction": "Left"})") ==
+        json::array({{"a", ""}, {"b", "p"}}));
+  CHECK(server.model->wishes.function_to_apply == FunctionToApply::kNone);
+  CHECK(server.model->wishes.cut_at_begin == true);
+  CHECK(server.post("/", R"({"inputs": ["a", "pair"], "raw_scores": true})").value() == json({"a", "pair"}));
+  CHECK(server.model->wishes.function_to_apply == FunctionToApply::kNone);
+  // The server's own form, and that of Hugging Face.
+  const json one = {{"numbers", {1, 0.5, -2}}};
+  CHECK(answer(R"({"inputs": "a", "parameters": {}})") == one);
+  CHECK(answer(R"({"inputs": ["a", "b"], "parameters": {}})") == json({one, one}));
+  CHECK(answer(R"({"inputs": {"text": "a", "text_pair": "b"}})") == one);
+  CHECK(answer(R"({"inputs": [{"text": "a", "text_pair": "b"}, "a"]})") == json({one, one}));
+  CHECK(server.post("/", R"({"inputs": ["a", "b"], "parameters": {}})").value() == json::array({{"a", ""}, {"b", ""}}));
+  struct Case {
+    const char *body, *type, *part;
+    int status;
+  };
+  for (const Case& each : std::vector<Case>{
+           {R"({"inputs": []})", "Empty", "inputs: want one text or more", 400},
+           {R"({"inputs": ["a", "b", "c"]})", "Validation", "a list of texts is taken beside \"parameters\": {}", 422},
+           {R"({"inputs": [["a"], "b"]})", "Validation", "inputs[1]: want a text, a pair", 422},
+           {R"({"inputs": [["a"], [3]]})", "Validation", "inputs[1]: want a text, got number", 422},
+           {R"({"inputs": "a", "raw_scores": 1})", "Validation", "raw_scores: want true or false", 422},
+           {R"({"inputs": [["a"], ["unknown"]]})", "Validation", "inputs[1]: the text is unknown", 413}}) {
+    CAPTURE(each.body);
+    const Reply reply = server.post("/predict", each.body);
+    CHECK(reply.status == each.status);
+    CHECK_THAT(reply.value().at("error").get<std::string>(), Contains(each.part));
+    CHECK(reply.value().at("error_type") == each.type);
+  }
+  NumbersServer reranker("rerank");
+  CHECK(reranker.post("/predict", R"({"inputs": [["q", "ax"], ["q", "x"]]})").body == "[[0.5],[1.0]]");
+  CHECK(reranker.model->wishes.function_to_apply == FunctionToApply::kSigmoid);
 }
 
 TEST_CASE("Several models in one server: by name, else the first that is for the path", "[unit][serve]") {
@@ -226,6 +319,9 @@ TEST_CASE("Several models in one server: by name, else the first that is for the
   CHECK(server.get("/ready").status == 503);
   CHECK(server.get("/v2/models/small/ready").status == 200);
   CHECK(server.get("/v2/models/encoder/ready").status == 503);
+  CHECK(server.post("/v2/repository/index", "{}").value()[1] ==
+        json{{"name", "encoder"}, {"version", "1"}, {"state", "UNAVAILABLE"}, {"reason", "loading"}});
+  CHECK(server.post("/v2/repository/index", R"({"ready": true})").value().size() == 1);
   CHECK(server.post("/embed", R"({"inputs": "a"})").status == 503);
   server.load("embedding", 1);
   CHECK(server.post("/embed", R"({"inputs": "a"})").body == "[[1,0.5,-2]]");

@@ -134,6 +134,28 @@ TEST_CASE("Too many tokens, and too large an answer, are refused before they are
         Answered(413, "the bytes of the answer are more than 20, the most for a request; send fewer texts"));
 }
 
+TEST_CASE("A model answers its example before it counts as loaded", "[unit][serve]") {
+  TestService server({}, /*loaded=*/false);
+  auto made = std::make_unique<FakeModel>();
+  FakeModel* const model = made.get();
+  model->first = ModelInput{.text = "first"};
+  model->set_open(false);
+  std::future<void> loading = std::async(std::launch::async, [&] { server.service.set_model(std::move(made)); });
+  model->wait_for_calls(1);
+  CHECK(server.get("/ready").first == 503);
+  model->set_open(true);
+  loading.get();
+  CHECK(server.get("/ready").first == 200);
+  CHECK(model->batches() == std::vector<std::vector<std::string>>{{"first"}});
+  CHECK_THAT(server.get("/metrics").second, Contains("bert_batch_texts_count 0"));  // it is no request
+
+  TestService broken({}, /*loaded=*/false);
+  auto fails = std::make_unique<FakeModel>();
+  fails->first = ModelInput{.text = "broken"};
+  CHECK_THROWS_WITH(broken.service.set_model(std::move(fails)), "the model is broken");
+  CHECK(broken.get("/ready").first == 503);
+}
+
 TEST_CASE("Unknown paths get 404, wrong methods 405 with those allowed, bodies of another type 415", "[unit][serve]") {
   TestService server;
   for (const char* path : {"/nothing", "/predict/", "//predict", "/Predict", "/models/", "/health/x", ""}) {

@@ -1,8 +1,6 @@
 // bert serve as a process: answers, refusals to start, and the end.
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -23,100 +21,22 @@
 #include "tests/places.h"
 #include "tests/support/command_testing.h"
 #include "tests/support/random_checkpoint.h"
+#include "tests/support/serve_process.h"
 #include "tests/support/tiny_finetuning.h"
 #include "tests/testing.h"
 
 using namespace bert;
+using bert::testing::Answered;
 using bert::testing::Approx;
+using bert::testing::ask;
 using bert::testing::Contains;
+using bert::testing::post;
 using bert::testing::RawClient;
 using bert::testing::run_command;
+using bert::testing::ServeProcess;
 using bert::testing::TemporaryDirectory;
 using bert::testing::write_random_checkpoint;
 using nlohmann::json;
-
-namespace {
-
-/// `bert serve ARGUMENTS...` as a process, which is killed with its scope.
-class ServeProcess {
- public:
-  ServeProcess(const TemporaryDirectory& directory, std::vector<std::string> arguments)
-      : out_(directory.path("out")), err_(directory.path("err")) {
-    arguments.insert(arguments.begin(), {"bert", "serve"});
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    std::filesystem::remove(out_);  // of an earlier process
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
-      dup2(open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-      execv(BERT_EXECUTABLE, argv.data());
-      _exit(127);
-    }
-  }
-  ~ServeProcess() {
-    if (pid_ < 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  ServeProcess(const ServeProcess&) = delete;
-  ServeProcess& operator=(const ServeProcess&) = delete;
-
-  /// The port of the first line; 0 if the process has ended without one.
-  int64_t port() {
-    for (int i = 0; i < 3000 && code_ < 0; ++i) {
-      const std::string line = std::filesystem::exists(out_) ? read_file(out_) : "";
-      const size_t end = line.find('\n'), colon = line.rfind(':', end);
-      if (end != std::string::npos) return std::stoll(line.substr(colon + 1));
-      look(WNOHANG);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return 0;
-  }
-  void signal(int number) const { kill(pid_, number); }
-  /// Memory of the process that no file holds.
-  [[nodiscard]] int64_t own_kilobytes() const {
-    std::ifstream status(fmt::format("/proc/{}/status", pid_));
-    for (std::string line; std::getline(status, line);)
-      if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8));
-    return -1;
-  }
-  /// The exit code, or 1000 + signal, after the end.
-  int code() {
-    if (code_ < 0) look(0);
-    return code_;
-  }
-  [[nodiscard]] std::string said() const { return read_file(err_); }
-
- private:
-  void look(int options) {
-    int status = 0;
-    if (waitpid(pid_, &status, options) != pid_) return;
-    pid_ = -1;
-    code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  }
-  std::string out_, err_;
-  pid_t pid_ = -1;
-  int code_ = -1;
-};
-
-std::string post(const std::string& path, const std::string& body, const std::string& fields = "") {
-  return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n" +
-         fields + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-}
-
-using Answered = std::pair<int, std::string>;
-
-/// Status and body of an answer that is not chunked.
-Answered ask(int64_t port, const std::string& request) {
-  RawClient client(port);
-  client.send(request);
-  const std::string answer = client.answer();
-  return {std::atoi(answer.substr(9).c_str()), answer.substr(answer.find("\r\n\r\n") + 4)};
-}
-
-}  // namespace
 
 TEST_CASE("bert serve answers as bert predict does, and ends with 0 after SIGTERM", "[unit][serve]") {
   const TemporaryDirectory directory;
@@ -228,7 +148,7 @@ TEST_CASE("bert serve answers with fine-tuned models as bert predict does, and i
                         {"--checkpoint", config.run_directory, "--task", each.task, "--port", "0", "--name", "small"});
     const int64_t port = server.port();
     REQUIRE(port > 0);
-    CHECK(ask(port, post("/predict", json{{"inputs", each.input}}.dump())) ==
+    CHECK(ask(port, post("/predict", json{{"inputs", each.input}, {"parameters", json::object()}}.dump())) ==
           Answered(200, line.out.substr(0, line.out.size() - 1)));
     CHECK(ask(port, post("/predict", json{{"inputs", each.wrong}}.dump())) == Answered(422, each.refusal));
     const json want = json::parse(line.out),
@@ -240,6 +160,10 @@ TEST_CASE("bert serve answers with fine-tuned models as bert predict does, and i
       double sum = 0;
       for (const json& label : got[0]) sum += label["score"].get<double>();
       CHECK(sum == Approx(1));
+      const json labels = json::parse(ask(port, post("/predict", R"({"inputs": "6 7", "raw_scores": true})")).second);
+      CHECK(labels.size() == got[0].size());  // as text-embeddings-inference
+      CHECK(labels[0]["label"] == want["label"]);
+      CHECK(labels[0]["score"] != want["score"]);
       const json pair = json{{"inputs", {{{"text", "6"}, {"text_pair", "7"}}, "6 7"}}};
       RawClient client(port);
       client.send(post("/predict", pair.dump()));
@@ -314,7 +238,7 @@ TEST_CASE("bert serve that cannot start says why", "[unit][serve]") {
   CHECK(run_command(serve_command, {"serve", "--checkpoint", directory.path("none"), "--port", "0"}).code ==
         kInputMissing);
   CHECK(run_command(serve_command, {"serve", "--checkpoint", checkpoint, "--port", "70000"}).code == kUsage);
-  CHECK(run_command(serve_command, {"serve", "--checkpoint", checkpoint, "--max-tokens", "100000"}).code == kUsage);
+  CHECK(run_command(serve_command, {"serve", "--checkpoint", checkpoint, "--max-tokens", "1000000"}).code == kUsage);
 }
 
 TEST_CASE("bert serve has several models, each with its name and its task", "[unit][serve]") {

@@ -95,13 +95,14 @@ void append_texts(const json& data, const std::string& place, std::vector<std::s
   for (const json& each : data) append_texts(each, place, texts);
 }
 
-/// The elements of a shape [N] or [N, 1].
+/// The elements of a shape [N], [N, 1] or [1, N].
 int64_t elements_of(const json& tensor, const std::string& place) {
   const json& shape = wanted_member(tensor, "shape");
   const std::string name = place + ": shape";
-  const bool fits = shape.is_array() && (shape.size() == 1 || (shape.size() == 2 && shape[1] == 1));
-  if (!fits) throw HttpError(kBadTensor, fmt::format("{}: want [N] or [N, 1], got {}", name, shape.dump()));
-  return integer_of(shape[0], name, int64_t{1} << 30);
+  const bool row = shape.is_array() && shape.size() == 2 && shape[0] == 1;
+  const bool fits = row || (shape.is_array() && (shape.size() == 1 || (shape.size() == 2 && shape[1] == 1)));
+  if (!fits) throw HttpError(kBadTensor, fmt::format("{}: want [N], [N, 1] or [1, N], got {}", name, shape.dump()));
+  return integer_of(shape[row ? 1 : 0], name, int64_t{1} << 30);
 }
 
 /// The texts of an input. Takes the data of a binary tensor from the front of `binary`.
@@ -182,19 +183,25 @@ bool wants_binary(const json& body, const Output& output) {
     if (name != output.name)
       throw HttpError(kBadTensor, fmt::format("{}: the model has no output {}; it has {}", place, name, output.name));
     const json* own = find_member((*outputs)[i], "parameters");
-    if (own != nullptr && !own->is_object()) throw HttpError(kBadTensor, place + ": parameters: want an object");
-    if (own != nullptr) binary = boolean_member_of(*own, "binary_data", binary);
+    if (own == nullptr) continue;
+    check_keys(*own, place + ": parameters", {"binary_data"});
+    binary = boolean_member_of(*own, "binary_data", binary);
   }
   return binary;
 }
 
-/// The wishes among the parameters of a request, which have the names of those of /predict.
+/// The wishes among the parameters of a request, which have the names of those of /predict. Those of Triton's schedulers
+/// have no effect, as in a Triton without such schedulers.
 AnswerOptions wishes_of(const json& body, const Model& model) {
   AnswerOptions wishes = model.defaults();
   const json* parameters = find_member(body, "parameters");
   if (parameters == nullptr) return wishes;
   json own = *parameters;
-  if (own.is_object()) own.erase("binary_data_output");
+  if (own.is_object()) {
+    for (const char* key :
+         {"binary_data_output", "priority", "timeout", "sequence_id", "sequence_start", "sequence_end"})
+      own.erase(key);
+  }
   read_parameters(own,
                   {.form = model.form(),
                    .parameters = model.parameters(),
@@ -259,6 +266,42 @@ ServerResponse kserve_model(const Call& call) {
                         {"platform", "bert"},
                         {"inputs", std::move(inputs)},
                         {"outputs", std::move(outputs)}});
+}
+
+ServerResponse kserve_config(const Call& call) {
+  ServedModel& served = model_named(call, call.name);
+  const Model& model = served.model(call.deadline);
+  const Output output = output_of(served, model.facts());
+  const auto tensor = [](const std::string& name, const char* type, int64_t width) {
+    ordered_json dims = {-1};
+    if (width > 0) dims.push_back(width);
+    return ordered_json{{"name", name}, {"data_type", type}, {"dims", dims}};
+  };
+  ordered_json inputs = ordered_json::array(), outputs = ordered_json::array();
+  for (const std::string& name : input_names(model.form())) inputs.push_back(tensor(name, "TYPE_STRING", 0));
+  outputs.push_back(tensor(output.name, output.width == 0 ? "TYPE_STRING" : "TYPE_FP32", output.width));
+  return json_response({{"name", served.name()},
+                        {"platform", "bert"},
+                        {"backend", "bert"},
+                        {"max_batch_size", 0},  // the shapes have the batch
+                        {"input", std::move(inputs)},
+                        {"output", std::move(outputs)}});
+}
+
+ServerResponse kserve_index(const Call& call) {
+  const json body = call.request.body.empty() ? json::object() : parse_body(call.request.body);
+  check_keys(body, "body", {"ready"});
+  const bool ready = boolean_member_of(body, "ready", false);
+  ordered_json list = ordered_json::array();
+  for (const auto& model : call.models) {
+    const bool loaded = model->is_loaded();
+    if (ready && !loaded) continue;
+    list.push_back({{"name", model->name()},
+                    {"version", "1"},
+                    {"state", loaded ? "READY" : "UNAVAILABLE"},
+                    {"reason", loaded ? "" : "loading"}});
+  }
+  return json_response(list);
 }
 
 ServerResponse kserve_model_ready(const Call& call) {

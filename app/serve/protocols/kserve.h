@@ -17,9 +17,12 @@ ServerResponse kserve_server(const Call& call);
 /// GET /v2/health/live, and /v2/health/ready: 503 until all models are loaded.
 ServerResponse kserve_live(const Call& call);
 ServerResponse kserve_ready(const Call& call);
-/// GET /v2/models/NAME: its inputs and outputs; /v2/models/NAME/ready.
+/// GET /v2/models/NAME: its inputs and outputs; /v2/models/NAME/ready; /v2/models/NAME/config: Triton's configuration.
 ServerResponse kserve_model(const Call& call);
 ServerResponse kserve_model_ready(const Call& call);
+ServerResponse kserve_config(const Call& call);
+/// POST /v2/repository/index of Triton: all models, or with {"ready": true} those that are loaded.
+ServerResponse kserve_index(const Call& call);
 /// POST /v2/models/NAME/infer. The output of embedding is FP32 [N, D], that of rerank FP32 [N, 1]; that of other tasks
 /// is BYTES [N], the JSON of `bert predict`.
 ServerResponse kserve_infer(const Call& call);

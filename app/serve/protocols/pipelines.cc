@@ -2,22 +2,24 @@
 
 #include <utility>
 
+#include "app/serve/protocols/json_body.h"
 #include "app/serve/protocols/predict_request.h"
 
 namespace bert {
 namespace {
 
+using nlohmann::json;
 using nlohmann::ordered_json;
 
-ServerResponse answers_of(const Call& call, ServedModel& served, bool hugging_face) {
+ServerResponse answers_of(const Call& call, ServedModel& served, json body, bool hugging_face) {
   const Model& model = served.model(call.deadline);
   PredictRequest parsed = parse_predict_request(
-      call.request.body, {.max_texts = call.options.max_texts,
-                          .form = model.form(),
-                          .parameters = model.parameters(),
-                          .defaults = hugging_face ? model.hugging_face_defaults() : model.defaults(),
-                          .find_token = [&](const std::string& token) { return model.find_token(token); },
-                          .hugging_face = hugging_face});
+      std::move(body), {.max_texts = call.options.max_texts,
+                        .form = model.form(),
+                        .parameters = model.parameters(),
+                        .defaults = hugging_face ? model.hugging_face_defaults() : model.defaults(),
+                        .find_token = [&](const std::string& token) { return model.find_token(token); },
+                        .hugging_face = hugging_face});
   const bool list = parsed.list;
   Answers answers = served.ask({.inputs = std::move(parsed.inputs), .list = list}, parsed.options, call.deadline);
   const auto value_of = [hugging_face](const Answer& answer) {
@@ -40,15 +42,18 @@ ServerResponse answers_of(const Call& call, ServedModel& served, bool hugging_fa
 
 }  // namespace
 
-ServerResponse own_answers(const Call& call) { return answers_of(call, call.model(), /*hugging_face=*/false); }
+ServerResponse own_answers(const Call& call, json body) {
+  return answers_of(call, call.model(), std::move(body), /*hugging_face=*/false);
+}
 
-ServerResponse hugging_face_answers(const Call& call) {
-  return answers_of(call, model_named(call, call.name), /*hugging_face=*/true);
+ServerResponse hugging_face_answers(const Call& call, json body) {
+  return answers_of(call, model_named(call, call.name), std::move(body), /*hugging_face=*/true);
 }
 
 ServerResponse tokens_of_texts(const Call& call) {
   const Model& model = call.model().model(call.deadline);
-  const PredictRequest parsed = parse_predict_request(call.request.body, {.max_texts = call.options.max_texts});
+  const PredictRequest parsed =
+      parse_predict_request(parse_body(call.request.body), {.max_texts = call.options.max_texts});
   ordered_json list = ordered_json::array();
   for (const ModelInput& input : parsed.inputs) {
     const TextTokens tokens = model.tokenize(input);

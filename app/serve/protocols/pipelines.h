@@ -5,11 +5,11 @@
 
 namespace bert {
 
-/// POST /predict: the objects of `bert predict`.
-ServerResponse own_answers(const Call& call);
+/// The answer to `body` at POST /predict: the objects of `bert predict`.
+ServerResponse own_answers(const Call& call, nlohmann::json body);
 
-/// POST /models/NAME: the same in the shapes of Hugging Face's inference API.
-ServerResponse hugging_face_answers(const Call& call);
+/// The same at POST /models/NAME, in the shapes of Hugging Face's inference API.
+ServerResponse hugging_face_answers(const Call& call, nlohmann::json body);
 
 /// POST /tokenize: the tokens that the model reads.
 ServerResponse tokens_of_texts(const Call& call);

@@ -17,8 +17,8 @@ namespace bert {
 namespace {
 
 using nlohmann::json;
-constexpr int64_t kMaxTopK = 1000;           // that of bert predict
-constexpr int64_t kMaxAnswerTokens = 65535;  // that of data.max_answer_length
+constexpr int64_t kMaxTopK = 1000;     // that of bert predict
+constexpr int64_t kMaxTokens = 65535;  // that of data.max_seq_length and data.max_answer_length
 
 /// The parameters of Hugging Face's pipelines and servers that no model here has.
 const std::vector<std::string> kForeignParameters = {
@@ -40,7 +40,15 @@ void read_parameter(const std::string& key, const json& value, const PredictRequ
   if (key == "top_k") {
     options.top_k = integer_of(value, name, kMaxTopK);
   } else if (key == "max_answer_len") {
-    options.max_answer_len = integer_of(value, name, kMaxAnswerTokens);
+    options.max_answer_len = integer_of(value, name, kMaxTokens);
+  } else if (key == "max_seq_len") {
+    options.max_seq_len = integer_of(value, name, kMaxTokens);
+  } else if (key == "max_question_len") {
+    options.max_question_len = integer_of(value, name, kMaxTokens);
+  } else if (key == "doc_stride" || key == "stride") {
+    options.overlap = integer_of(value, name, kMaxTokens);
+  } else if (key == "align_to_words") {
+    if (!boolean_of(value, name)) throw HttpError(422, name + ": answers are whole words here: want true");
   } else if (key == "handle_impossible_answer") {
     options.handle_impossible_answer = boolean_of(value, name);
   } else if (key == "truncate") {
@@ -124,21 +132,20 @@ void read_parameters(const json& object, const PredictRequestRules& rules, Answe
   }
 }
 
-PredictRequest parse_predict_request(const std::string& body, const PredictRequestRules& rules) {
-  json value = parse_body(body);
+PredictRequest parse_predict_request(json body, const PredictRequestRules& rules) {
   PredictRequest request;
   request.options = rules.defaults;
-  if (rules.hugging_face && value.is_object()) {
-    value.erase("options");
+  if (rules.hugging_face && body.is_object()) {
+    body.erase("options");
     json beside = json::object();  // parameters beside "inputs"
-    for (const auto& [key, member] : value.items())
+    for (const auto& [key, member] : body.items())
       if (lists(rules.parameters, key) || lists(kForeignParameters, key)) beside[key] = member;
-    for (const auto& [key, member] : beside.items()) value.erase(key);
+    for (const auto& [key, member] : beside.items()) body.erase(key);
     read_parameters(beside, rules, request.options);
   }
-  check_keys(value, "body", {"inputs", "parameters"});
-  const auto inputs = value.find("inputs");
-  if (inputs == value.end())
+  check_keys(body, "body", {"inputs", "parameters"});
+  const auto inputs = body.find("inputs");
+  if (inputs == body.end())
     throw HttpError(422, std::string("body: \"inputs\" is missing: want ") + words_of(rules.form) + ", or a list");
   request.list = inputs->is_array();
   if (!request.list) {
@@ -152,7 +159,7 @@ PredictRequest parse_predict_request(const std::string& body, const PredictReque
     for (size_t i = 0; i < inputs->size(); ++i)
       request.inputs.push_back(input_of((*inputs)[i], "inputs[" + std::to_string(i) + "]", rules.form));
   }
-  if (const auto parameters = value.find("parameters"); parameters != value.end())
+  if (const auto parameters = body.find("parameters"); parameters != body.end())
     read_parameters(*parameters, rules, request.options);
   return request;
 }

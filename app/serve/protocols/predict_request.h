@@ -3,12 +3,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "app/serve/queue/model.h"
+#include "app/serve/queue/served_model.h"
 
 namespace bert {
 
@@ -19,7 +19,7 @@ struct PredictRequest {
 };
 
 struct PredictRequestRules {
-  int64_t max_texts = 1024;
+  int64_t max_texts = ServiceOptions().max_texts;
   InputForm form = InputForm::kText;
   std::vector<std::string> parameters = {};  // Model::parameters()
   AnswerOptions defaults = {};
@@ -33,8 +33,8 @@ struct PredictRequestRules {
 /// clients send it. Throws HttpError: 422.
 void read_parameters(const nlohmann::json& object, const PredictRequestRules& rules, AnswerOptions& options);
 
-/// Parses {"inputs": input or list of inputs, "parameters": {"top_k": 5}}, with inputs of rules.form. Throws HttpError:
-/// 400 for what is no JSON, 413 for too many texts, 422 for JSON of another form.
-PredictRequest parse_predict_request(const std::string& body, const PredictRequestRules& rules);
+/// Reads {"inputs": input or list of inputs, "parameters": {"top_k": 5}}, with inputs of rules.form. Throws HttpError: 413
+/// for too many texts, 422 for another form.
+PredictRequest parse_predict_request(nlohmann::json body, const PredictRequestRules& rules);
 
 }  // namespace bert

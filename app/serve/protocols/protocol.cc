@@ -70,7 +70,7 @@ std::vector<int32_t> ids_of(const json& list, const std::string& name) {
     if (!fits) throw HttpError(422, name + ": want ids of tokens, got " + id.dump());
     ids.push_back(id.get<int32_t>());
   }
-  if (ids.empty()) throw HttpError(422, name + ": want one id of a token or more");
+  if (ids.empty()) throw NothingAsked(name + ": want one id of a token or more");
   return ids;
 }
 
@@ -84,7 +84,7 @@ Texts texts_or_ids(const json& value, const std::string& name) {
     return texts;
   }
   if (!value.is_array()) throw HttpError(422, name + forms + value.type_name());
-  if (value.empty()) throw HttpError(422, name + ": want one text or more");
+  if (value.empty()) throw NothingAsked(name + ": want one text or more");
   if (value.front().is_number()) {
     texts.list = false;
     texts.inputs.push_back({.text = {}, .ids = ids_of(value, name)});

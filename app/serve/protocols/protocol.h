@@ -36,6 +36,11 @@ ServedModel& model_for(const Call& call, const std::string& task, int status, co
 /// The task of rerankers and that of sentence encoders.
 inline constexpr const char *kRerankTask = "rerank", *kEmbeddingTask = "embedding";
 
+/// A list of texts or passages that is empty: 400.
+struct NothingAsked : HttpError {
+  explicit NothingAsked(const std::string& reason) : HttpError(400, reason) {}
+};
+
 /// JSON without spaces; invalid UTF-8 becomes U+FFFD.
 std::string json_text(const nlohmann::ordered_json& value);
 
@@ -47,7 +52,7 @@ ServerResponse list_response(std::string begin, size_t count, std::function<void
                              std::string end);
 
 /// Texts or their ids: "text", ["text", ...], [1, 2], [[1, 2], ...]. `name` is that of the member in messages. Throws
-/// HttpError: 422.
+/// HttpError: 422; NothingAsked.
 Texts texts_or_ids(const nlohmann::json& value, const std::string& name);
 
 }  // namespace bert

@@ -31,7 +31,7 @@ namespace bert {
 
 struct BatchLimits {
   int64_t max_batch_tokens = 2048;              // of texts that are computed together; a longer text is computed alone
-  int64_t max_queue_tokens = int64_t{1} << 16;  // of texts that wait
+  int64_t max_queue_tokens = int64_t{1} << 17;  // of texts that wait
   double return_share = 0.05;                   // part of a batch's time: Note [Clients that come back]
 };
 

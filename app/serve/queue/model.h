@@ -98,6 +98,8 @@ class Model {
   [[nodiscard]] virtual bool hugging_face_lists_one() const { return false; }
   [[nodiscard]] virtual InputForm form() const = 0;
   [[nodiscard]] virtual ModelFacts facts() const { return {}; }
+  /// An input of the form that has an answer, for warm_up(); empty if there is no need.
+  [[nodiscard]] virtual std::optional<ModelInput> example() const { return {}; }
 };
 
 }  // namespace bert

@@ -1,5 +1,7 @@
 #include "app/serve/queue/served_model.h"
 
+#include <future>
+#include <optional>
 #include <utility>
 
 #include "app/inference/encoded_text.h"
@@ -15,7 +17,22 @@ bool ServedModel::is_loaded() const {
   return batcher_ != nullptr;
 }
 
+namespace {
+
+/// Answers the model's example on a thread that ends, as the workers have their own.
+void warm_up(const Model& model) {
+  const std::optional<ModelInput> input = model.example();
+  if (!input) return;
+  std::async(std::launch::async, [&] {
+    model.enter_thread();
+    static_cast<void>(model.answer({model.encode(*input, model.defaults())}));
+  }).get();
+}
+
+}  // namespace
+
 void ServedModel::set(std::unique_ptr<Model> model) {
+  warm_up(*model);
   const std::lock_guard lock(mutex_);
   model_ = std::move(model);
   batcher_ = std::make_unique<Batcher>(*model_, options_.batch, options_.workers, done_);

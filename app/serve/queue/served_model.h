@@ -29,8 +29,9 @@ struct ServiceOptions {
   std::vector<std::string> hosts = {};  // names of the server, without ports, that requests may have; none: any
   BatchLimits batch = {};
   int64_t workers = 1;
-  int64_t max_texts = 1024;                      // of a request
-  int64_t max_tokens = int64_t{1} << 15;         // of a request
+  int64_t max_connections = 1024;                // of the server: /info has it
+  int64_t max_texts = 2048;                      // of a request: that of OpenAI
+  int64_t max_tokens = int64_t{1} << 16;         // of a request: 32 for each of these texts
   int64_t max_answer_bytes = int64_t{64} << 20;  // of a request, about
   std::chrono::duration<double> request{30};     // longest time from the body's end to the answer's begin
 };
@@ -65,7 +66,7 @@ class ServedModel {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::string& task() const { return task_; }
   [[nodiscard]] bool is_loaded() const;
-  /// To be called once.
+  /// Computes one text, so that no request pays for what a model does once. To be called once. Throws ModelLost.
   void set(std::unique_ptr<Model> model);
   /// Waits for the model. Throws HttpError: 503 if `deadline` passes before.
   const Model& model(Clock::time_point deadline);

@@ -54,7 +54,6 @@ struct ServeOptions {
   Task task = Task::kFillMask;
   bool trust = false, no_answers = false;
   WeightsKind weights = WeightsKind::kAveraged;
-  int64_t max_connections = 1024;
   double request_seconds = 30, drain_seconds = 30;
   ConnectionLimits connection;
   ServiceOptions service;
@@ -88,7 +87,7 @@ void add_limits(CLI::App& app, ServeOptions& options) {
     app.add_option(name, value, help)->check(number_in<int64_t>(1, most))->capture_default_str();
   };
   ServiceOptions& service = options.service;
-  count("--max-connections", options.max_connections, 1 << 16, "open connections; further ones get 503");
+  count("--max-connections", service.max_connections, 1 << 16, "open connections; further ones get 503");
   count("--max-body-bytes", options.connection.max_body_bytes, 1 << 30, "bytes of a request's body; more get 413");
   count("--max-texts", service.max_texts, kManySequences, "texts of a request; more get 413");
   count("--max-tokens", service.max_tokens, 1 << 30, "tokens of a request; more get 413");
@@ -188,9 +187,9 @@ void complete(ServeOptions& options) {
   }
   constexpr int64_t kFurtherFiles = 64;  // libraries, streams, the checkpoint
   const auto files = static_cast<int64_t>(raise_descriptor_limit());
-  const int64_t wanted = options.max_connections + HttpServer::kExtraConnections + kFurtherFiles;
+  const int64_t wanted = service.max_connections + HttpServer::kExtraConnections + kFurtherFiles;
   if (files < wanted) {
-    throw UsageError("--max-connections " + std::to_string(options.max_connections) + " needs " +
+    throw UsageError("--max-connections " + std::to_string(service.max_connections) + " needs " +
                      std::to_string(wanted) + " open files, and ulimit -Hn is " + std::to_string(files) +
                      "; raise the limit, or take fewer connections");
   }
@@ -292,7 +291,7 @@ int serve_command(int argc, char** argv) {
   options.endpoint.port = port_of(listener.get());
   ConnectionCounts counts;
   Service service(service_options, counts);
-  HttpServer server(std::move(listener), options.max_connections, options.connection, service, counts);
+  HttpServer server(std::move(listener), service_options.max_connections, options.connection, service, counts);
   const EndOfService end{service};
   options.predictor.device = select_device(options.device, /*local_rank=*/0);
   check_int8(options.predictor);
