@@ -52,6 +52,7 @@ void expect_string(const json& object, const char* key, const std::string& want,
 /// The settings of a tokenizer that one file states.
 struct Settings {
   std::optional<bool> lower_case, strip_accents, chinese, clean_text;
+  bool has_lowercase = false;  // a Lowercase stands beside the BertNormalizer
 };
 
 bool is_unused(const std::string& token) { return token.starts_with("[unused"); }
@@ -150,15 +151,49 @@ void read_added_tokens_beside(const std::string& directory, const json& config, 
   all.take(model);
 }
 
-/// Throws DataError unless tokenizer.json has the parts of BERT's tokenizer.
+/// The part of tokenizer.json, or the members of a Sequence, whose list has the name `list`, in their order.
+std::vector<const json*> members_of(const json& part, const char* list, const std::string& path) {
+  if (string_member(part, "type", path) != "Sequence") return {&part};
+  std::vector<const json*> all;
+  for (const json& each : member(part, list, json::value_t::array, path)) {
+    for (const json* inner : members_of(each, list, path)) all.push_back(inner);
+  }
+  return all;
+}
+
+/// The only one of `parts`. Throws DataError unless it is there and has the type `want`.
+const json& only_part(const std::vector<const json*>& parts, const char* want, const std::string& path) {
+  for (const json* part : parts) expect_string(*part, "type", want, path);
+  if (parts.size() != 1)
+    throw DataError(fmt::format("{}: a Sequence has {} {}; expected one", path, parts.size(), want));
+  return *parts.front();
+}
+
+/// The settings of a BertNormalizer, or of a Sequence of one and of Lowercase, which sentence-transformers writes for
+/// do_lower_case. The two give the same text in any order (tests/golden/lowercase_normalizer.py).
+Settings read_normalizer(const json& normalizer, const std::string& path) {
+  const std::string place = path + ": \"normalizer\"";
+  std::vector<const json*> parts = members_of(normalizer, "normalizers", place);
+  const auto is_lowercase = [&](const json* part) { return string_member(*part, "type", place) == "Lowercase"; };
+  const bool has_lowercase = parts.size() > 1 && std::erase_if(parts, is_lowercase) > 0;
+  const json& part = only_part(parts, "BertNormalizer", place);
+  return {.lower_case = optional_boolean(part, "lowercase", path),
+          .strip_accents = optional_boolean(part, "strip_accents", path),
+          .chinese = optional_boolean(part, "handle_chinese_chars", path),
+          .clean_text = optional_boolean(part, "clean_text", path),
+          .has_lowercase = has_lowercase};
+}
+
+/// Throws DataError unless model and pre_tokenizer of tokenizer.json are BERT's.
 void check_parts(const json& tokenizer, const std::string& path) {
-  const auto part = [&](const char* key) -> const json& { return member(tokenizer, key, json::value_t::object, path); };
-  expect_string(part("model"), "type", "WordPiece", path + ": \"model\"");
-  expect_string(part("model"), "unk_token", "[UNK]", path + ": \"model\"");
-  if (optional_member(part("model"), "continuing_subword_prefix") != nullptr)
-    expect_string(part("model"), "continuing_subword_prefix", "##", path + ": \"model\"");
-  expect_string(part("normalizer"), "type", "BertNormalizer", path + ": \"normalizer\"");
-  expect_string(part("pre_tokenizer"), "type", "BertPreTokenizer", path + ": \"pre_tokenizer\"");
+  const json& model = member(tokenizer, "model", json::value_t::object, path);
+  expect_string(model, "type", "WordPiece", path + ": \"model\"");
+  expect_string(model, "unk_token", "[UNK]", path + ": \"model\"");
+  if (optional_member(model, "continuing_subword_prefix") != nullptr)
+    expect_string(model, "continuing_subword_prefix", "##", path + ": \"model\"");
+  const std::string place = path + ": \"pre_tokenizer\"";
+  only_part(members_of(member(tokenizer, "pre_tokenizer", json::value_t::object, path), "pretokenizers", place),
+            "BertPreTokenizer", place);
 }
 
 /// Reads tokenizer.json, if there is one.
@@ -166,7 +201,8 @@ Settings read_tokenizer_json(const std::string& path, ModelDescription& result) 
   const std::optional<json> tokenizer = read_object(path);
   if (!tokenizer) return {};
   check_parts(*tokenizer, path);
-  const json &model = tokenizer->at("model"), &normalizer = tokenizer->at("normalizer");
+  const json& model = tokenizer->at("model");
+  const Settings settings = read_normalizer(member(*tokenizer, "normalizer", json::value_t::object, path), path);
   if (optional_member(model, "max_input_chars_per_word") != nullptr) {
     constexpr int64_t kMost = 10000;  // TokenizerConfig::visit_fields
     const int64_t characters = integer_member(model, "max_input_chars_per_word", path);
@@ -178,10 +214,7 @@ Settings read_tokenizer_json(const std::string& path, ModelDescription& result) 
   }
   result.tokenizer.final_sigma = false;
   read_vocabulary(*tokenizer, member(model, "vocab", json::value_t::object, path), path, result);
-  return {.lower_case = optional_boolean(normalizer, "lowercase", path),
-          .strip_accents = optional_boolean(normalizer, "strip_accents", path),
-          .chinese = optional_boolean(normalizer, "handle_chinese_chars", path),
-          .clean_text = optional_boolean(normalizer, "clean_text", path)};
+  return settings;
 }
 
 /// Throws DataError if `object` names another special token than BERT's.
@@ -220,6 +253,13 @@ Settings read_tokenizer_config(const std::string& path, const json& object) {
           .clean_text = std::nullopt};
 }
 
+/// Lower case before the tokenizer's own normalizer, which keeps accents as they are.
+void add_lower_case(TokenizerConfig& settings) {
+  if (settings.do_lower_case) return;
+  settings.do_lower_case = true;
+  if (!settings.strip_accents) settings.strip_accents = false;
+}
+
 /// The settings of the two files together. Throws DataError for settings that data/tokenizer does not have.
 void merge_settings(const std::string& directory, const Settings& tokenizer, const Settings& config,
                     ForeignCheckpoint& result) {
@@ -235,6 +275,7 @@ void merge_settings(const std::string& directory, const Settings& tokenizer, con
   settings.do_lower_case = lower_case.value_or(true);
   settings.strip_accents = first(config.strip_accents, tokenizer.strip_accents);
   settings.tokenize_chinese_chars = first(config.chinese, tokenizer.chinese).value_or(true);
+  if (tokenizer.has_lowercase) add_lower_case(settings);
   if (tokenizer.clean_text == false) throw DataError(directory + ": the tokenizer has clean_text false; expected true");
 }
 
@@ -247,9 +288,7 @@ void read_sentence_settings(const std::string& directory, const json& config, Mo
   if (!sentences) return;
   const int64_t other = read_max_length(*sentences, "max_seq_length", path);
   if (other > 0 && (model.max_tokens == 0 || other < model.max_tokens)) model.max_tokens = other;
-  if (model.tokenizer.do_lower_case || optional_boolean(*sentences, "do_lower_case", path) != true) return;
-  model.tokenizer.do_lower_case = true;
-  if (!model.tokenizer.strip_accents) model.tokenizer.strip_accents = false;
+  if (optional_boolean(*sentences, "do_lower_case", path) == true) add_lower_case(model.tokenizer);
 }
 
 /// Reads vocab.txt, or compares it with the vocabulary of tokenizer.json.

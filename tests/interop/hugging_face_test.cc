@@ -340,6 +340,45 @@ TEST_CASE("Accents apart from case, and ideographs as letters, are read and writ
   }
 }
 
+TEST_CASE("Lowercase beside a BertNormalizer gives the ids of tokenizers, and other members are refused",
+          "[golden][interop]") {
+  const json golden = json::parse(read_file(testing::golden("lowercase_normalizer.json")));
+  const TemporaryDirectory directory;
+  const auto tokenizer_of = [&](const json& files) {
+    fs::remove_all(directory.path("model"));
+    fs::create_directory(directory.path("model"));
+    for (const auto& [name, text] : files.items())
+      std::ofstream(directory.path("model/" + name)) << text.get<std::string>();
+    ForeignCheckpoint checkpoint;
+    read_hugging_face_tokenizer(directory.path("model"), checkpoint);
+    return checkpoint.model;
+  };
+  const auto ids_of = [&](const ModelDescription& model) {
+    const WordPieceTokenizer tokenizer(Vocabulary(model.vocabulary), model.tokenizer);
+    json ids = json::array();
+    for (const std::string text : golden["texts"]) ids.push_back(tokenizer.encode(text));
+    return ids;
+  };
+  CHECK(golden["cases"].size() == 26);
+  for (const json& each : golden["cases"]) {
+    INFO(each["name"]);
+    const ModelDescription model = tokenizer_of(each["files"]);
+    CHECK(ids_of(model) == each["ids"]);
+    CHECK(ids_of(tokenizer_of(json(hugging_face_files(model)))) == each["ids"]);
+  }
+  const json file = json::parse(golden["cases"][1]["files"]["tokenizer.json"].get<std::string>());
+  const auto refusal = [&](const char* pointer, const json& value) {
+    json changed = file;
+    changed[json::json_pointer(pointer)] = value;
+    return testing::message_of<DataError>([&] { tokenizer_of({{"tokenizer.json", changed.dump()}}); });
+  };
+  CHECK_THAT(refusal("/normalizer/normalizers/0/type", "NFD"), Contains("\"NFD\"; expected BertNormalizer"));
+  CHECK_THAT(refusal("/normalizer/normalizers/1/type", "Lowercase"), Contains("has 0 BertNormalizer; expected one"));
+  CHECK_THAT(refusal("/normalizer/normalizers/0", file["normalizer"]["normalizers"][1]),
+             Contains("has 2 BertNormalizer; expected one"));
+  CHECK_THAT(refusal("/pre_tokenizer/pretokenizers/0/type", "Digits"), Contains("expected BertPreTokenizer"));
+}
+
 TEST_CASE("An added token gets its id, from each file that has some", "[unit][interop]") {
   const TemporaryDirectory directory;
   const std::string path = hf_directory(directory);
