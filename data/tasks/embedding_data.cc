@@ -74,6 +74,26 @@ void read_questions(const std::string& path, TaskExamples& rows) {
   }
 }
 
+/// The texts of the table's row in its first `columns` columns.
+std::vector<std::string> texts_of_row(const TableReader& table, size_t columns) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < columns; ++i) {
+    const auto before = std::ssize(texts);
+    if (const std::vector<std::string>* list = table.list(i)) {
+      if (list->empty() || (list->size() > 1 && i + 1 < columns)) {
+        table.fail(i, fmt::format("the list has {} texts; want one, or in the last column of texts one or more",
+                                  list->size()));
+      }
+      texts.insert(texts.end(), list->begin(), list->end());
+    } else {
+      texts.push_back(table.cell(i));
+    }
+    if (std::any_of(texts.begin() + before, texts.end(), [](const auto& text) { return text.empty(); }))
+      table.fail(i, "the text is empty");
+  }
+  return texts;
+}
+
 }  // namespace
 
 TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, RowLabels labels) {
@@ -87,18 +107,23 @@ TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, 
   const RowColumns found = found_columns(path, columns);
   const size_t count = found.texts.size();
   std::vector<TableColumn> wanted;
-  for (const std::string& name : found.texts) wanted.push_back({name, true});
+  for (const std::string& name : found.texts) wanted.push_back({name, true, /*list=*/true});
   wanted.push_back({found.label, !found.label.empty()});
   TableReader table(path, wanted, {.format = table_format(path), .header = {}, .same_width = false});
   rows.has_labels = table.has(count);
   std::vector<std::string> names;
+  int64_t in_first = 0;  // texts
   while (table.next()) {
     TextExample& row = rows.texts.emplace_back();
     row.id = std::to_string(rows.texts.size() - 1);
-    for (size_t i = 0; i < count; ++i) {
-      if (table.cell(i).empty()) table.fail(i, "the text is empty");
-      (i == 0 ? row.text : i == 1 ? row.text_pair : row.choices.emplace_back()) = table.cell(i);
+    std::vector<std::string> texts = texts_of_row(table, count);
+    if (in_first == 0) in_first = std::ssize(texts);
+    if (std::ssize(texts) != in_first) {
+      table.fail(count - 1, fmt::format("the row has {} texts, and the first row {}; make all lists as long",
+                                        texts.size(), in_first));
     }
+    for (size_t i = 0; i < texts.size(); ++i)
+      (i == 0 ? row.text : i == 1 ? row.text_pair : row.choices.emplace_back()) = std::move(texts[i]);
     if (!rows.has_labels) continue;
     const std::string& label = table.cell(count);
     if (labels == RowLabels::kClasses) {

@@ -143,3 +143,35 @@ TEST_CASE("Columns of rows are found by their order and by the names of labels",
   })));
   CHECK(Contains("no column \"x\"").match(message_of<DataError>([&] { read_text_rows(empty, {.texts = {"x"}}); })));
 }
+
+TEST_CASE("A list of texts in the last column stands for columns", "[unit][data]") {
+  const TemporaryDirectory directory;
+  const std::string columns =
+      written(directory, "columns.csv", "query,pos,n1,n2,score\na,b,c,d,0.5\ne,f,g,\"h, i\",1\n");
+  const std::string lists = written(directory, "lists.jsonl",
+                                    R"({"query": "a", "pos": ["b"], "neg": ["c", "d"], "score": 0.5})"
+                                    "\n"
+                                    R"({"query": "e", "pos": "f", "neg": ["g", "h, i"], "score": 1})"
+                                    "\n");
+  const TaskExamples expected = read_text_rows(columns, {}), got = read_text_rows(lists, {});
+  REQUIRE(got.size() == 2);
+  CHECK(texts_in_row(got) == 4);
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK(got.texts[i].text == expected.texts[i].text);
+    CHECK(got.texts[i].text_pair == expected.texts[i].text_pair);
+    CHECK(got.texts[i].choices == expected.texts[i].choices);
+    CHECK(got.texts[i].value == expected.texts[i].value);
+  }
+  const auto refusal = [&](const std::string& second) {
+    const std::string path =
+        written(directory, "bad.jsonl", R"({"a": "x", "b": "y", "c": ["z", "w"]})" + std::string("\n") + second + "\n");
+    return message_of<DataError>([&] { read_text_rows(path, {}); });
+  };
+  CHECK(Contains("bad.jsonl:2: column \"c\": the row has 3 texts, and the first row 4")
+            .match(refusal(R"({"a": "x", "b": "y", "c": ["z"]})")));
+  CHECK(Contains("bad.jsonl:2: column \"c\": the list has 0 texts").match(refusal(R"({"a": "x", "b": "y", "c": []})")));
+  CHECK(Contains("bad.jsonl:2: column \"b\": the list has 2 texts; want one")
+            .match(refusal(R"({"a": "x", "b": ["y", "v"], "c": ["z"]})")));
+  CHECK(Contains("bad.jsonl:2: column \"c\": the text is empty")
+            .match(refusal(R"({"a": "x", "b": "y", "c": ["z", ""]})")));
+}

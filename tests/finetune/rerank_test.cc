@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "app/finetune/rerank_losses.h"
 #include "app/inference/task_predictor.h"
@@ -115,6 +116,34 @@ TEST_CASE("The loss of passages does not depend on the micro-batch", "[unit][fin
   const std::vector<double> got = rerank_losses_of(config);
   REQUIRE(got.size() == 5);
   for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(1e-5));
+}
+
+TEST_CASE("A list of negatives trains a reranker as columns do", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_passages(directory, RerankLoss::kCrossEntropy);
+  config.max_steps = 4;
+  REQUIRE(finetune(config, false) == kOk);
+  const std::string lists = directory.path("lists.jsonl");
+  std::ifstream table(config.data.train_file);
+  std::ofstream lines(lists);
+  std::string row;
+  std::getline(table, row);  // the header
+  while (std::getline(table, row)) {
+    std::vector<std::string> cells;
+    std::istringstream stream(row);
+    for (std::string cell; std::getline(stream, cell, ',');) cells.push_back(cell);
+    lines << json{{"query", cells.at(0)},
+                  {"positive", cells.at(1)},
+                  {"negatives", json::array({cells.at(2), cells.at(3)})}}
+          << "\n";
+  }
+  lines.close();
+  const std::vector<double> expected = rerank_losses_of(config);
+  config.data.train_file = lists;
+  config.rerank.text_columns = {"query", "positive", "negatives"};
+  config.run_directory += "-lists";
+  REQUIRE(finetune(config, false) == kOk);
+  CHECK(rerank_losses_of(config) == expected);
 }
 
 TEST_CASE("Rows and settings that do not fit a reranker's loss are refused", "[unit][finetune]") {

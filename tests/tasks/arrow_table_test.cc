@@ -71,6 +71,9 @@ TEST_CASE("Parquet and Arrow files are tables of tasks", "[unit][tasks]") {
   CHECK(pairs.has_labels);
   CHECK(pairs.texts[1].value == -1.5);
   CHECK(pairs.texts[0].text_pair == "Ünïted\nlines");
+  CHECK(Contains("table.parquet:2: column \"words\": the list has 0 texts").match(message_of<DataError>([&] {
+    read_text_rows(tables.file("table.parquet"), {.texts = {"sentence1", "words"}, .label = {}});
+  })));
 
   TaskDefinition task = task_definition("text-classification");
   TaskDataConfig config;
