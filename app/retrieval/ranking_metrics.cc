@@ -45,10 +45,11 @@ double average_precision_at(const std::vector<bool>& hits, int64_t relevant, siz
   return sum / static_cast<double>(std::min(static_cast<int64_t>(k), relevant));
 }
 
-/// The places of `scores` from the highest score on; equal scores keep their order.
-std::vector<size_t> best_first(const std::vector<float>& scores) {
+/// The places of `scores` from the highest score on.
+std::vector<size_t> best_first(const std::vector<float>& scores, TiedDocuments tied) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
+  if (tied == TiedDocuments::kReversed) std::ranges::reverse(order);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
   return order;
 }
@@ -114,7 +115,9 @@ std::vector<TaskMetric> RankingMetrics::means(const std::string& prefix) const {
 }
 
 void RerankingMetrics::add(const std::vector<float>& scores, size_t relevant) {
-  const std::vector<size_t> order = best_first(scores);
+  ++samples_;
+  if (relevant == 0) return;
+  const std::vector<size_t> order = best_first(scores, tied_);
   std::vector<bool> hits(order.size());
   for (size_t i = 0; i < order.size(); ++i) hits[i] = order[i] < relevant;
   std::vector<int32_t> labels(scores.size(), 0);
@@ -122,7 +125,6 @@ void RerankingMetrics::add(const std::vector<float>& scores, size_t relevant) {
   map_ += average_precision(scores, labels);
   mrr_ += reciprocal_rank_at(hits, kRerankedPlaces);
   ndcg_ += tie_averaged_ndcg(scores, order, relevant);
-  ++samples_;
 }
 
 std::vector<TaskMetric> RerankingMetrics::means() const {

@@ -43,19 +43,25 @@ class RankingMetrics {
   int64_t queries_ = 0;
 };
 
-/// Sums the metrics of sentence-transformers' RerankingEvaluator: map, mrr@10 and ndcg@10 of samples with relevant and
-/// other documents. scikit-learn defines the first (average_precision_score) and the last (ndcg_score): documents of
-/// one score share their places.
+/// The order of documents of one score in mrr@10: as they came (RerankingEvaluator), or the last one first
+/// (CrossEncoderRerankingEvaluator).
+enum class TiedDocuments : uint8_t { kInOrder, kReversed };
+
+/// Sums the metrics of sentence-transformers' evaluators of that name: map, mrr@10 and ndcg@10 of samples with relevant
+/// and other documents. scikit-learn defines the first (average_precision_score) and the last (ndcg_score): documents
+/// of one score share their places.
 class RerankingMetrics {
  public:
-  /// Adds a sample with the scores of its documents. The first `relevant` ones are relevant; at least one is, and one
-  /// is not.
+  explicit RerankingMetrics(TiedDocuments tied = TiedDocuments::kInOrder) : tied_(tied) {}
+
+  /// Adds a sample with the scores of its documents. The first `relevant` ones are relevant; if none is, all is 0.
   void add(const std::vector<float>& scores, size_t relevant);
 
   [[nodiscard]] int64_t samples() const { return samples_; }
   [[nodiscard]] std::vector<TaskMetric> means() const;
 
  private:
+  TiedDocuments tied_;
   double map_ = 0, mrr_ = 0, ndcg_ = 0;
   int64_t samples_ = 0;
 };

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <initializer_list>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -35,7 +37,18 @@ void add_id(std::unordered_set<std::string>& ids, const std::string& id, const s
   if (!ids.insert(id).second) throw DataError(fmt::format("{}: the id \"{}\" is there twice", place, id));
 }
 
-std::vector<std::string> texts_member(const json& object, const char* key, const std::string& place) {
+using TextKeys = std::initializer_list<const char*>;
+constexpr TextKeys kPositiveKeys = {"positive", "pos"}, kNegativeKeys = {"negative", "negatives", "neg"};
+
+/// The first of `keys` that the object has, else the first one.
+const char* key_in(const json& object, TextKeys keys) {
+  const auto* const found = std::ranges::find_if(keys, [&](const char* key) { return object.contains(key); });
+  return found == keys.end() ? *keys.begin() : *found;
+}
+
+std::vector<std::string> texts_member(const json& object, TextKeys keys, const std::string& place) {
+  const char* const key = key_in(object, keys);
+  if (const auto text = object.find(key); text != object.end() && text->is_string()) return {text->get<std::string>()};
   const json& list = member(object, key, json::value_t::array, place);
   std::vector<std::string> texts;
   for (const json& item : list) {
@@ -152,18 +165,27 @@ std::string judgments_path(const std::string& directory, const std::string& spli
                                  fmt::join(splits, ", ")));
 }
 
-std::vector<RerankingSample> read_reranking_samples(const std::string& path) {
+std::vector<RerankingSample> read_reranking_samples(const std::string& path, bool keep_incomplete) {
   JsonLines lines(path);
   std::vector<RerankingSample> samples;
   for (json object; lines.next(object);) {
     const std::string place = lines.place();
     RerankingSample sample{.query = string_member(object, "query", place),
-                           .positive = texts_member(object, "positive", place),
-                           .negative = texts_member(object, "negative", place)};
-    if (!sample.positive.empty() && !sample.negative.empty()) samples.push_back(std::move(sample));
+                           .positive = texts_member(object, kPositiveKeys, place),
+                           .negative = texts_member(object, kNegativeKeys, place)};
+    const bool complete = !sample.positive.empty() && !sample.negative.empty();
+    if (complete || keep_incomplete) samples.push_back(std::move(sample));
   }
   if (samples.empty()) throw DataError(path + ": no sample has a positive and a negative text");
   return samples;
+}
+
+bool has_reranking_samples(const std::string& path) {
+  if (format_of_pairs(path) != TableFormat::kJsonLines) return false;
+  JsonLines lines(path);
+  json object;
+  return lines.next(object) && object.contains("query") && object.contains(key_in(object, kPositiveKeys)) &&
+         object.contains(key_in(object, kNegativeKeys));
 }
 
 std::vector<ScoredPair> read_scored_pairs(const std::string& path, const PairColumns& columns) {
@@ -184,15 +206,9 @@ std::vector<ScoredPair> read_scored_pairs(const std::string& path, const PairCol
 }
 
 PairKind kind_of_pairs(const std::string& path) {
-  const TableFormat format = format_of_pairs(path);
-  if (format == TableFormat::kJsonLines) {
-    JsonLines lines(path);
-    json object;
-    if (lines.next(object) && object.contains("query") && object.contains("positive") && object.contains("negative"))
-      return PairKind::kReranking;
-  }
+  if (has_reranking_samples(path)) return PairKind::kReranking;
   const TableReader table(path, {{"label", /*required=*/false}, {"score", /*required=*/false}},
-                          {.format = format, .header = {}, .same_width = false});
+                          {.format = format_of_pairs(path), .header = {}, .same_width = false});
   return table.has(0) && !table.has(1) ? PairKind::kClassification : PairKind::kSimilarity;
 }
 

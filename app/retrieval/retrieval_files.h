@@ -80,9 +80,13 @@ struct RerankingSample {
   std::vector<std::string> positive, negative;
 };
 
-/// Reads JSON lines of {"query", "positive": [texts], "negative": [texts]}. Samples without a positive or a negative
-/// text are left out, as by sentence-transformers. Throws DataError if none is left.
-std::vector<RerankingSample> read_reranking_samples(const std::string& path);
+/// Reads JSON lines of {"query", "positive": [texts], "negative": [texts]}. A text may stand in place of a list; "pos",
+/// "negatives" and "neg" are other names of the lists. Samples without a positive or a negative text are left out, as by
+/// sentence-transformers' RerankingEvaluator, but with `keep_incomplete`. Throws DataError if none is left.
+std::vector<RerankingSample> read_reranking_samples(const std::string& path, bool keep_incomplete = false);
+
+/// True for JSON lines whose first object has the three fields of such a sample.
+bool has_reranking_samples(const std::string& path);
 
 /// Two texts and their score or class.
 struct ScoredPair {
@@ -103,8 +107,8 @@ std::vector<ScoredPair> read_scored_pairs(const std::string& path, const PairCol
 enum class PairKind : uint8_t { kSimilarity, kClassification, kReranking };
 inline constexpr const char* kPairKinds[] = {"similarity", "classification", "reranking"};
 
-/// The kind by the columns of a table, or the fields of its first object: query, positive and negative in JSON lines
-/// are kReranking; label without score is kClassification; else kSimilarity.
+/// The kind by the columns of a table, or the fields of its first object: has_reranking_samples() is kReranking; label
+/// without score is kClassification; else kSimilarity.
 PairKind kind_of_pairs(const std::string& path);
 
 }  // namespace bert

@@ -105,6 +105,18 @@ TEST_CASE("Metrics of reranking equal RerankingEvaluator's, ties included", "[un
   check_metrics(metrics.means(), at["metrics"]);
 }
 
+TEST_CASE("Metrics of a reranker equal CrossEncoderRerankingEvaluator's, ties included", "[unit][retrieval]") {
+  const json data = json::parse(read_file(golden("reranking.json")));
+  RerankingMetrics metrics(TiedDocuments::kReversed), in_order;
+  for (const json& sample : data["samples"]) {
+    const auto scores = sample["scores"].get<std::vector<float>>();
+    metrics.add(scores, sample["relevant"].get<size_t>());
+    in_order.add(scores, sample["relevant"].get<size_t>());
+  }
+  check_metrics(metrics.means(), data["metrics"]);
+  CHECK(in_order.means()[1].value != metrics.means()[1].value);
+}
+
 TEST_CASE("Best thresholds of pairs equal BinaryClassificationEvaluator's", "[unit][retrieval]") {
   for (const json& at : of_sentence_transformers()["classes"]) {
     const auto labels = at["labels"].get<std::vector<int32_t>>();
@@ -221,11 +233,18 @@ TEST_CASE("The columns of a table say what is evaluated", "[unit][retrieval]") {
   const std::string path =
       write_text(directory.path("c.jsonl"), samples + "{\"query\": \"e\", \"positive\": [], \"negative\": [\"c\"]}\n");
   CHECK(read_reranking_samples(path).size() == 1);
+  CHECK(read_reranking_samples(path, /*keep_incomplete=*/true).size() == 2);
+  const std::string others = write_text(directory.path("f.jsonl"),
+                                        "{\"query\": \"a\", \"pos\": \"b\", \"neg\": [\"c\"]}\n"
+                                        "{\"query\": \"d\", \"positive\": [\"e\"], \"negatives\": [\"f\", \"g\"]}\n");
+  CHECK(kind_of_pairs(others) == PairKind::kReranking);
+  CHECK(read_reranking_samples(others).at(0).positive == std::vector<std::string>{"b"});
+  CHECK(read_reranking_samples(others).at(1).negative == std::vector<std::string>{"f", "g"});
   const auto error = [&](const std::string& text) {
     const std::string bad = write_text(directory.path("d.jsonl"), text);
     return message_of<DataError>([&] { read_reranking_samples(bad); });
   };
-  CHECK_THAT(error(samples + "{\"query\": \"a\", \"positive\": \"b\", \"negative\": []}\n"),
+  CHECK_THAT(error(samples + "{\"query\": \"a\", \"positive\": {}, \"negative\": []}\n"),
              Contains("d.jsonl:2: \"positive\""));
   CHECK_THAT(error("{\"query\": \"a\", \"positive\": [1], \"negative\": []}\n"),
              Contains("\"positive\": want a list of strings, got number in it"));

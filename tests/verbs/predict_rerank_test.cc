@@ -181,3 +181,62 @@ TEST_CASE("A reranker of sentence-transformers has its activation, and one outpu
   CHECK_THAT(refusal(classes.run_directory, {"--task", "rerank", "--query", "5", "6"}),
              Contains("65 ") && Contains("has 2 labels; a reranker has one output"));
 }
+
+TEST_CASE("bert evaluate rerank ranks lists of passages, and takes a CrossEncoder's directory as predict does",
+          "[unit][predict][finetune]") {
+  const TemporaryDirectory directory;
+  const FinetuneConfig config = bert::testing::tiny_task_of("text-regression", directory);
+  REQUIRE(finetune(config, false) == kOk);
+  const std::string model = directory.path("converted");
+  REQUIRE(run_command(convert_command,
+                      {"convert", "--to", "huggingface", "--input", config.run_directory, "--output", model})
+              .code == kOk);
+  json file = json::parse(read_file(model + "/config.json"));
+  for (const char* key : {"finetuning_task", "problem_type"}) file.erase(key);
+  std::ofstream(model + "/config.json") << file;
+  const auto evaluate = [&](const std::string& checkpoint, std::vector<std::string> more) {
+    more.insert(more.begin(), {"evaluate", "rerank", "--checkpoint", checkpoint, "--dataset"});
+    return run_command(evaluate_torch_command, more);
+  };
+  const std::vector<std::string> passages = {"7 8", "20 21", "30", "5 6 9"};
+  const TaskPredictor predictor(load_pretrained(model), PredictorOptions());
+  const std::vector<RankedPassage> best = predictor.rerank("5 6", passages);
+  const std::string samples = directory.path("samples.jsonl");
+  const auto passage = [&](size_t rank) { return passages[best[rank].index]; };
+  std::ofstream lines(samples);  // the relevant one is the second of four
+  lines << json{{"query", "5 6"},
+                {"positive", json::array({passage(1)})},
+                {"negative", json::array({passage(2), passage(0), passage(3)})}}
+        << "\n"
+        << json{{"query", "5 6"}, {"positive", json::array()}, {"negative", json::array({passage(2)})}} << "\n";
+  lines.close();
+  for (const std::string& checkpoint : {config.run_directory, model}) {
+    const auto result = evaluate(checkpoint, {samples});
+    CAPTURE(result.err);
+    REQUIRE(result.code == kOk);
+    const json figures = json::parse(result.out);
+    CHECK(figures["map"].get<double>() == Approx(0.25));
+    CHECK(figures["mrr@10"].get<double>() == Approx(0.25));
+    CHECK(figures["ndcg@10"].get<double>() == Approx(0.5 / std::log2(3)));
+  }
+  CHECK(evaluate(model, {samples, "--output-directory", directory.path("out")}).code == kUsage);
+  const auto refused = evaluate(model, {samples, "--long", "refuse", "data.max_seq_length=8"});
+  CHECK(refused.code == kOk);  // no pair is longer
+  std::ofstream(samples) << R"({"query": "5 6 7", "positive": ["5"], "negative": ["5 6 7 8 9 10"]})";
+  CHECK_THAT(evaluate(model, {samples, "--long", "refuse", "data.max_seq_length=8"}).err,
+             Contains("samples.jsonl:1: the text has more than 8 tokens"));
+  const auto cut = evaluate(model, {samples, "data.max_seq_length=8"});
+  CHECK(cut.code == kOk);
+  CHECK_THAT(cut.err, Contains("1 of 2 pairs have more tokens than the model reads"));
+
+  std::ofstream(directory.path("scores.tsv")) << "query\tpassage\tlabel\n5 6\t7 8\t0.1\n5 6\t30\t0.9\n7\t9\t0.5\n";
+  const std::vector<std::string> pairs = {directory.path("scores.tsv"), "data.text_column=query",
+                                          "data.text_pair_column=passage"};
+  const auto expected = evaluate(config.run_directory, pairs), got = evaluate(model, pairs);
+  CAPTURE(got.err);
+  REQUIRE(got.code == kOk);
+  CHECK(got.out == expected.out);
+  const FinetuneConfig classes = bert::testing::tiny_task_of("text-classification", directory);
+  REQUIRE(finetune(classes, false) == kOk);
+  CHECK_THAT(evaluate(classes.run_directory, pairs).err, Contains("has 2 labels; a reranker has one output"));
+}

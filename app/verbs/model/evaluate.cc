@@ -208,8 +208,8 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
   app.footer(
       "Pre-trained models are evaluated by `bert evaluate pretraining`, which has its own --help.\n"
       "embedding: the data set has sentence1, sentence2 and score (correlation), sentence1, sentence2 and label (0 or "
-      "1, best thresholds), or query and lists positive and negative in JSON lines (reranking); --beir is retrieval. "
-      "Metrics have the names of sentence-transformers' evaluators.\n"
+      "1, best thresholds), or query and lists positive and negative in JSON lines (reranking; rerank reads these, "
+      "too); --beir is retrieval. Metrics have the names of sentence-transformers' evaluators.\n"
       "The index of an example is its row in the data set, from 0. mnli with --data-directory is the matched set; name "
       "the mismatched one with --dataset.\n\n"
       "Example: bert evaluate squad --dataset dev-v1.1.json --predictions predictions.json\n"

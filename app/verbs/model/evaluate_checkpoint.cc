@@ -5,18 +5,22 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "app/cli/command_line.h"
 #include "app/device/device.h"
 #include "app/inference/label_order.h"
 #include "app/inference/pretrained.h"
 #include "app/inference/task_predictor.h"
+#include "app/retrieval/retrieval_files.h"
 #include "app/system/exit_codes.h"
 #include "app/system/machine/memory.h"
 #include "app/system/machine/threads.h"
 #include "app/verbs/model/evaluate.h"
 #include "app/verbs/model/evaluate_embedding.h"
 #include "app/verbs/model/evaluate_pretraining.h"
+#include "app/verbs/model/evaluate_rerank.h"
+#include "app/verbs/model/predict_task.h"
 #include "app/verbs/model/weights_options.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
@@ -29,6 +33,12 @@ namespace {
 /// Gives the task the labels `named`, or those of the model if there are none, and the model the order of the task's
 /// labels. Throws DataError for a model of another kind of task, or with other classes.
 void fit_task(TaskDefinition& task, Pretrained& pretrained, const std::vector<std::string>& named) {
+  if (task.scores) {  // a CrossEncoder of sentence-transformers calls its output a class
+    check_model_of_task(pretrained, Task::kRerank);
+    pretrained.model.task = task.name;
+    pretrained.model.labels.clear();
+    return;
+  }
   if (kind_of_task(pretrained.model.task) != task.kind || (task.multi_label && !pretrained.model.multi_label)) {
     throw DataError(
         fmt::format("{}: {}; expected a model for {}", pretrained.name,
@@ -88,6 +98,10 @@ int evaluate_torch_command(int argc, char** argv) {
   }
   const TaskDataConfig named = options.changed({});
   fit_task(task, pretrained, task.several_labels() && named.labels.empty() ? named.label_columns : named.labels);
+  if (task.scores && has_reranking_samples(path)) {
+    evaluate_rerank(options, path, std::move(pretrained), how);
+    return kOk;
+  }
   TaskDataConfig usual;
   usual.max_seq_length = std::min(usual.max_seq_length, most_tokens(pretrained.model));
   TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(usual));
