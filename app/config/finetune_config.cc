@@ -34,8 +34,7 @@ void check_required(const FinetuneConfig& config, ConfigReport& report) {
   const bool has_sets = !config.embedding.sets.empty() &&
                         std::ranges::none_of(config.embedding.sets, [](const auto& set) { return set.file.empty(); });
   const bool has_training = !config.data.train_file.empty() || has_sets;
-  required("/data/directory", config.data.directory.empty() && (!has_training || config.data.dev_file.empty()),
-           "\"glue/SST-2\"");
+  required("/data/directory", config.data.directory.empty() && !has_training, "\"glue/SST-2\"");
   if (config.initial_vocabulary.rows != InitialRows::kNone && config.data.vocab_file.empty()) {
     report.add("/initial_vocabulary/rows", "want data.vocab_file, the vocabulary of the run, or none here",
                {"/data/vocab_file"});

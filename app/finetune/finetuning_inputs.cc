@@ -104,6 +104,12 @@ struct FoundFile {
 
 std::string key_of(const TaskFile& file) { return split_name(file.split) + (file.part.empty() ? "" : "_" + file.part); }
 
+/// True if every set of a run of embeddings has its own training file.
+bool has_set_files(const FinetuneConfig& config) {
+  const std::vector<EmbeddingSetConfig>& sets = config.embedding.sets;
+  return !sets.empty() && std::ranges::none_of(sets, [](const auto& set) { return set.file.empty(); });
+}
+
 std::vector<FoundFile> find_files(const FinetuneConfig& config, const TaskDefinition& task, TaskSplit split) {
   const TaskFilesConfig& data = config.data;
   const std::string& own = split == TaskSplit::kTrain ? data.train_file
@@ -121,7 +127,9 @@ std::vector<FoundFile> find_files(const FinetuneConfig& config, const TaskDefini
     if (!path.empty()) found.push_back({file, path});
     if (!own.empty()) break;  // it stands for all files of the split
   }
-  if (found.empty() && split != TaskSplit::kTest) {
+  const bool names_training = !data.train_file.empty() || has_set_files(config);
+  const bool may_lack = split == TaskSplit::kTest || (split == TaskSplit::kDev && names_training);
+  if (found.empty() && !may_lack) {
     throw InputMissing(fmt::format("data.directory: {} has no {} file of task {}; expected {}, or data.{}_file",
                                    data.directory.empty() ? "(not given)" : data.directory, split_name(split),
                                    task.name, fmt::join(names, " or "), split_name(split)));
@@ -157,9 +165,7 @@ int64_t steps_of_epochs(const FinetuneConfig& config, int64_t units) {
 /// The training data, the modules behind the encoder and the teacher of a run of embeddings.
 void read_embedding_training(FinetuningInputs& inputs, const RunNote& note) {
   FinetuneConfig& config = inputs.config;
-  const std::vector<EmbeddingSetConfig>& sets = config.embedding.sets;
-  const bool has_files = !sets.empty() && std::ranges::none_of(sets, [](const auto& set) { return set.file.empty(); });
-  const std::string file = has_files ? "" : find_files(config, inputs.task, TaskSplit::kTrain).front().path;
+  const std::string file = has_set_files(config) ? "" : find_files(config, inputs.task, TaskSplit::kTrain).front().path;
   inputs.embedding = read_embedding_sets(config, file, *inputs.tokenizer, inputs.data, note);
   inputs.train_examples = inputs.embedding.rows;
   inputs.head = {.kind = TaskKind::kEmbedding,
@@ -262,6 +268,19 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
   }
   if (config.max_steps == 0) config.max_steps = steps_of_epochs(config, features->units(inputs.head.unit()));
   inputs.train = std::move(features);
+}
+
+/// Takes evaluations out of a run without development files, which predicts the test files at its end. Throws
+/// ConfigError for settings that need evaluations.
+void leave_out_evaluations(FinetuneConfig& config, const RunNote& note) {
+  const auto refuse = [](const char* field, bool used) {
+    if (used) throw ConfigError(fmt::format("{}: is set, and there is no development file; give data.dev_file", field));
+  };
+  refuse("keep_best", config.keep_best);
+  refuse("early_stopping_patience", config.early_stopping_patience > 0);
+  refuse("data.search_label_threshold", config.data.task.search_label_threshold != ThresholdSearch::kNone);
+  config.evaluate_every = 0;
+  note("no evaluation: there is no development file; data.dev_file names one");
 }
 
 /// Checks the settings that depend on the kind of the task, and puts the metric of the best checkpoint first.
@@ -397,7 +416,11 @@ FinetuningInputs read_finetuning_inputs(const FinetuneConfig& config, const RunP
   }
   inputs.dev = read_sets(inputs, TaskSplit::kDev, note);
   inputs.test = read_sets(inputs, TaskSplit::kTest, note);
-  if (embeds) inputs.task.metrics = embedding_metrics(inputs.dev.front().examples.has_labels);
+  if (inputs.dev.empty()) {
+    leave_out_evaluations(inputs.config, note);
+  } else if (embeds) {
+    inputs.task.metrics = embedding_metrics(inputs.dev.front().examples.has_labels);
+  }
   fit_settings(inputs.config, inputs.task);
   if (!inputs.config.distillation.teacher.empty() && !embeds) {
     inputs.teacher = read_teacher(

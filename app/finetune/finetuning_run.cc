@@ -232,6 +232,7 @@ std::optional<TaskScores> FinetuningRun::score(const TaskSet& set, const TaskDat
 std::optional<FinetuningRun::Development> FinetuningRun::score_development(const std::function<bool()>& stop) {
   Development all;
   TaskDataConfig data = inputs_.config.data.task;
+  all.null_threshold = data.null_score_diff_threshold;
   for (const TaskSet& set : inputs_.dev) {
     double loss = 0;
     const auto scores = score(set, data, stop, loss);
@@ -257,7 +258,7 @@ std::optional<EvaluationReport> FinetuningRun::evaluate(int64_t applied, bool la
   for (const TaskMetric& metric : development->metrics)
     report.figures[metric.name] = report.summary[metric.name] = metric.value;
   report.main_figure = main_figure(inputs_.task, report.summary);
-  report.text = "development " + text_of(development->metrics);
+  report.text = inputs_.dev.empty() ? "no development examples" : "development " + text_of(development->metrics);
   null_threshold_ = development->null_threshold;
   label_thresholds_ = development->label_thresholds;
   if (watches_best()) keep_score(report, applied);

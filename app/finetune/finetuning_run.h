@@ -42,7 +42,7 @@ class FinetuningRun : public RunState {
   }
   [[nodiscard]] int64_t evaluation_examples() const override;
   [[nodiscard]] int64_t max_sequence_length() const override { return inputs_.config.data.task.max_seq_length; }
-  [[nodiscard]] bool evaluates() const override { return true; }
+  [[nodiscard]] bool evaluates() const override { return !inputs_.dev.empty() || !inputs_.test.empty(); }
   std::optional<EvaluationReport> evaluate(int64_t applied, bool last, const std::function<bool()>& stop) override;
   void evaluated(int64_t applied) override;
   [[nodiscard]] bool ended_early() override;

@@ -2,14 +2,17 @@
 #include <ATen/ops/tensor.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "app/finetune/finetuning_run.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "data/io/error.h"
 #include "data/io/files.h"
 #include "tests/support/lines.h"
 #include "tests/support/tiny_finetuning.h"
@@ -95,4 +98,39 @@ TEST_CASE("max_train_examples trains on the first examples of the file", "[unit]
   for (const FinetuneConfig* config : {&first, &cut}) REQUIRE(finetune(*config, false) == kOk);
   CHECK(checkpoint_file(first, 12, "model.safetensors") == checkpoint_file(cut, 12, "model.safetensors"));
   CHECK_THAT(read_file(first.run_directory + "/run.log"), Contains("40 training examples in 40 sequences"));
+}
+
+TEST_CASE("A run without a development file trains without evaluations, and predicts its test file",
+          "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task_of("embedding", directory);
+  config.data.dev_file = "";
+  config.data.directory = directory.path("nowhere");  // of a recipe
+  config.evaluate_every = 2;
+  std::ofstream(config.data.train_file = directory.path("texts.tsv")) << "text\n5 6\n7 8\n9 10\n11 12\n13 14\n";
+  config.embedding.sets = {{}};
+  config.embedding.sampling = SetSampling::kProportional;
+  REQUIRE(finetune(config, false) == kOk);
+  CHECK_THAT(read_file(config.run_directory + "/run.log"),
+             Contains("no evaluation: there is no development file; data.dev_file names one"));
+  for (const json& line : bert::testing::metrics_of(config.run_directory)) CHECK_FALSE(line.contains("evaluation"));
+  config.keep_best = true;
+  config.run_directory += "-best";
+  CHECK_THAT(finetuning_refusal<ConfigError>(config), Contains("keep_best: is set, and there is no development file"));
+
+  config = tiny_task_of("text-classification", directory);
+  config.evaluate_every = 2;
+  REQUIRE(finetune(config, false) == kOk);
+  FinetuneConfig blind = config;
+  blind.data.test_file = std::exchange(blind.data.dev_file, "");
+  blind.run_directory += "-blind";
+  REQUIRE(finetune(blind, false) == kOk);
+  CHECK(checkpoint_file(blind, 4, "model.safetensors") == checkpoint_file(config, 4, "model.safetensors"));
+  CHECK(read_file(blind.run_directory + "/test_predictions.tsv") ==
+        read_file(config.run_directory + "/dev_predictions.tsv"));
+  CHECK(summary_file(blind)["test_accuracy"] == summary_file(config)["accuracy"]);
+  blind.data.directory = directory.path("half");
+  std::filesystem::create_directory(blind.data.directory);
+  std::filesystem::copy(std::exchange(blind.data.train_file, ""), blind.data.directory + "/train.csv");
+  CHECK_THAT(finetuning_refusal<InputMissing>(blind), Contains("half has no dev file of task text-classification"));
 }
