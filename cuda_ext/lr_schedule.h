@@ -12,15 +12,15 @@ namespace bert {
 /// The decay after the warm-up. The formulas are at LrSchedule.
 enum class LrDecay : int8_t { kPoly, kPolyRebased, kLinear, kCosine, kConstant, kOneMinusSqrt };
 
-/// The rate of step k of max_steps. x = k / max_steps, w = warmup_proportion; below w: lr x / w. From w to decay_start:
-/// lr. From s on, the later of w and decay_start,
+/// The rate of step k of max_steps. x = k / max_steps, w = warmup_proportion; below w: lr x / w, or, for
+/// b = warmup_start, b lr + (1 - b) lr x / w. From w to decay_start: lr. From s on, the later of w and decay_start,
 ///   kPoly          lr (1 - x)^degree    Note [LR jump at warm-up end]
 ///   kPolyRebased   lr ((1 - x) / (1 - s))^degree
 ///   kLinear        lr (1 - x) / (1 - s)
 ///   kCosine        lr (1 + cos(pi (x - s) / (1 - s))) / 2
 ///   kOneMinusSqrt  lr (1 - sqrt((x - s) / (1 - s)))
 ///   kConstant      lr
-/// and, but for kConstant, exactly 0 from x = 1 on. Never negative. Each of these rates r becomes
+/// and, but for kConstant, exactly 0 from x = 1 on. Never negative. Each rate r of the decay becomes
 /// min_lr_ratio lr + (1 - min_lr_ratio) r, as in transformers.
 ///
 /// Note [LR jump at warm-up end]
@@ -35,16 +35,17 @@ struct LrSchedule {
   int64_t first_step = 1;  // k of the first step
   double decay_start = 0.0;
   double min_lr_ratio = 0.0;
+  double warmup_start = 0.0;
   LrDecay decay = LrDecay::kPoly;
 
   BERT_HOST_DEVICE double operator()(int64_t applied_steps) const {
-    return min_lr_ratio * lr + (1.0 - min_lr_ratio) * above_minimum(applied_steps);
+    const double x = static_cast<double>(applied_steps + first_step) / static_cast<double>(max_steps);
+    if (x < warmup_proportion) return warmup_start * lr + (1.0 - warmup_start) * (lr * x / warmup_proportion);
+    return min_lr_ratio * lr + (1.0 - min_lr_ratio) * above_minimum(x);
   }
 
  private:
-  BERT_HOST_DEVICE double above_minimum(int64_t applied_steps) const {
-    const double x = static_cast<double>(applied_steps + first_step) / static_cast<double>(max_steps);
-    if (x < warmup_proportion) return lr * x / warmup_proportion;
+  BERT_HOST_DEVICE double above_minimum(double x) const {
     if (decay == LrDecay::kConstant) return lr;
     if (x >= 1.0) return 0.0;
     if (x < decay_start) return lr;

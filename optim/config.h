@@ -123,16 +123,16 @@ struct ScheduleConfig {
     visit("type", self.type,
           "after a linear warm-up: poly (NVIDIA's for PyTorch, with its jump), poly_rebased (without), linear, cosine, "
           "constant, NVIDIA's for TensorFlow, or wsd (stable at lr, then a decay)");
-    visit("warmup_proportion", self.warmup_proportion, "share of max_steps spent warming up; below 1, but for constant",
-          0.0, 1.0);
+    visit("warmup_proportion", self.warmup_proportion,
+          "share of max_steps, or of max_hours, spent warming up; below 1, but for constant", 0.0, 1.0);
     visit("degree", self.degree, "poly, poly_rebased and tensorflow only: exponent of the decay", 0.0, 10.0);
     visit("decay_type", self.decay_type,
           "wsd only: shape of the decay at its share p: 1 - p (linear), (1 + cos(pi p)) / 2, sqrt(1 - p) (sqrt) or "
           "1 - sqrt(p)");
     visit("decay_proportion", self.decay_proportion,
           "wsd only: share of max_steps, the last ones, in which the rate decays", 0.0, 1.0);
-    visit("min_lr_ratio", self.min_lr_ratio, "wsd only: the warm-up begins, and the decay ends, at this share of lr",
-          0.0, 1.0);
+    visit("min_lr_ratio", self.min_lr_ratio,
+          "not constant: the decay ends at this share of lr, where the warm-up of wsd begins", 0.0, 1.0);
   }
 
   /// Calls report(field, value, wanted, other field, other value) for each pair of fields that contradict each other.
@@ -157,8 +157,9 @@ struct ScheduleConfig {
       };
       only_wsd("decay_type", &ScheduleConfig::decay_type);
       only_wsd("decay_proportion", &ScheduleConfig::decay_proportion);
-      only_wsd("min_lr_ratio", &ScheduleConfig::min_lr_ratio);
     }
+    if (self.type == ScheduleType::kConstant && self.min_lr_ratio != 0)
+      report("min_lr_ratio", self.min_lr_ratio, "0 (there is no decay) with", "type", self.type);
     if (self.type != ScheduleType::kConstant && self.warmup_proportion >= 1.0)
       report("warmup_proportion", self.warmup_proportion, "less than 1 (a schedule goes on after its warm-up) with",
              "type", self.type);

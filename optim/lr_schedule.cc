@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -43,20 +44,27 @@ LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_st
                       .degree = config.degree,
                       .max_steps = max_steps,
                       .first_step = form.first_step,
+                      .min_lr_ratio = config.min_lr_ratio,
                       .decay = form.decay};
   if (config.type == ScheduleType::kWsd) {
+    schedule.warmup_start = config.min_lr_ratio;
     schedule.degree = 0.5;  // of kPolyRebased, the shape sqrt
     schedule.decay_start = (total - std::round(config.decay_proportion * total)) / total;  // a whole step
-    schedule.min_lr_ratio = config.min_lr_ratio;
     schedule.decay = kWsdDecays[static_cast<size_t>(config.decay_type)];
   }
   return schedule;
 }
 
+LrSchedule with_warmup(LrSchedule schedule, int64_t end) {
+  schedule.warmup_proportion = static_cast<double>(end) / static_cast<double>(schedule.max_steps);
+  return schedule;
+}
+
 LrSchedule with_decay(LrSchedule schedule, int64_t begin, int64_t end) {
   const auto total = static_cast<double>(end);
-  schedule.warmup_proportion *= static_cast<double>(schedule.max_steps) / total;
   schedule.decay_start = static_cast<double>(begin) / total;
+  schedule.warmup_proportion =
+      std::min(schedule.warmup_proportion * (static_cast<double>(schedule.max_steps) / total), schedule.decay_start);
   schedule.max_steps = end;
   return schedule;
 }

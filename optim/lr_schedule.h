@@ -25,13 +25,17 @@ namespace bert {
 /// share of all steps, (1 + cos(pi x)) / 2, which drops where warm-up ends. CosineWarmUpScheduler rises to the end with
 /// cos(pi + x).
 /// A schedule that counts from 0 has the rate 0 in the first step, and not 0 in the last, because theirs reads the
-/// counter before it moves. All others give exactly 0 at step max_steps, and all give 0 after it (constant: lr; wsd:
-/// min_lr_ratio lr). A skipped step does not advance k. lr is the peak; max_steps counts applied steps. Throws c10::Error
-/// if a value is out of its range or max_steps < 1.
-/// Source: NVIDIA DeepLearningExamples, LanguageModeling/BERT.
+/// counter before it moves. All others give exactly 0 at step max_steps, and all give 0 after it (constant: lr);
+/// min_lr_ratio lr takes the place of 0, in wsd at the begin of the warm-up too. With it cosine is transformers'
+/// cosine_with_min_lr, poly_rebased its polynomial with lr_end. A skipped step does not advance k. lr is the peak;
+/// max_steps counts applied steps. Throws c10::Error if a value is out of its range or max_steps < 1. Source: NVIDIA
+/// DeepLearningExamples, LanguageModeling/BERT.
 [[nodiscard]] LrSchedule make_schedule(const ScheduleConfig& config, double lr, int64_t max_steps);
 
-/// `schedule`, a wsd, with its decay from step `begin` to step `end`. The warm-up keeps its steps.
+/// `schedule`, a wsd or constant, whose warm-up ends at step `end`.
+[[nodiscard]] LrSchedule with_warmup(LrSchedule schedule, int64_t end);
+
+/// `schedule`, a wsd, with its decay from step `begin` to step `end`. The warm-up keeps its steps before `begin`.
 [[nodiscard]] LrSchedule with_decay(LrSchedule schedule, int64_t begin, int64_t end);
 
 /// The rate after `applied_steps` (int64 scalar, BertOptimizer::applied_steps()), as an fp32 scalar on its device. Does

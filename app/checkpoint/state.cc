@@ -51,6 +51,7 @@ class Writer {
   static json to_json(const RunClock& clock) {
     return {{"seconds", clock.seconds},
             {"first_step", clock.first_step},
+            {"warmup_end", clock.warmup_end},
             {"decay_begin", clock.decay_begin},
             {"decay_end", clock.decay_end}};
   }
@@ -92,6 +93,7 @@ class Reader {
     const json& object = member(object_, key, json::value_t::object, file_);
     clock = {.seconds = number_member(object, "seconds", file_),
              .first_step = integer_member(object, "first_step", file_),
+             .warmup_end = object.contains("warmup_end") ? integer_member(object, "warmup_end", file_) : 0,
              .decay_begin = integer_member(object, "decay_begin", file_),
              .decay_end = integer_member(object, "decay_end", file_)};
   }

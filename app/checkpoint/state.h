@@ -23,6 +23,7 @@ struct DataIdentity {
 struct RunClock {
   double seconds = 0;                      // of all processes up to the checkpoint
   int64_t first_step = 0;                  // the step at which they began
+  int64_t warmup_end = 0;                  // last step of the warm-up, once it is known; 0: not yet
   int64_t decay_begin = 0, decay_end = 0;  // steps of the decay, once they are known; 0: not yet
 
   [[nodiscard]] bool empty() const { return seconds == 0; }

@@ -27,6 +27,11 @@ class AgreedInterval {
   }
   /// From now on the interval never ends. Every rank calls it.
   void stop() { length_ = length_.zero(); }
+  /// Begins an interval of `minutes`. Every rank calls it.
+  void restart(double minutes) {
+    length_ = std::chrono::duration<double>(60 * minutes);
+    restart();
+  }
   /// Begins the interval anew. Every rank calls it.
   void restart() {
     begin_ = Clock::now();

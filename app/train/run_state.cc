@@ -91,9 +91,19 @@ void RunState::resume(const std::string& directory, Differences on_differences) 
                     .consumed_steps = state.consumed_steps > 0 ? state.consumed_steps
                                                                : state.consumed_samples / before.global_batch_size});
   log().summary().restore(state.metrics);
-  clock_ = on_differences == Differences::kSay ? RunClock{.first_step = state.step} : state.clock;
+  clock_ = state.clock;
+  if (on_differences == Differences::kSay) {  // a branch, which goes on with the warm-up of its run
+    const int64_t warmup_end = state.clock.warmup_end > 0 ? state.clock.warmup_end : state.step;
+    clock_ = {.first_step = state.step, .warmup_end = warmup_end};
+  }
+  if (config().max_hours > 0 && clock_.warmup_end > 0) step().set_warmup(clock_.warmup_end);
   if (config().max_hours > 0 && clock_.decay_end > 0) step().set_decay(clock_.decay_begin, clock_.decay_end);
   log().say("continuing from " + directory);
+}
+
+void RunState::set_warmup(int64_t end) {
+  clock_.warmup_end = end;
+  step().set_warmup(end);
 }
 
 void RunState::set_decay(int64_t begin, int64_t end) {
@@ -159,7 +169,7 @@ void RunState::save_with(int64_t applied, const std::function<void(const Checkpo
     state.data = data();
     if (config().max_hours > 0) {
       state.clock = clock_;
-      state.clock.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+      state.clock.seconds = seconds();
     }
     state.metrics = log().summary().figures();
     state.model.vocabulary = tokenizer().vocabulary().tokens();

@@ -63,6 +63,12 @@ class RunState {
 
   /// The clock of the checkpoint from which the run goes on; the same on all ranks.
   [[nodiscard]] const RunClock& clock() const { return clock_; }
+  /// The time of all processes of the run until now; each rank has its own.
+  [[nodiscard]] double seconds() const {
+    return clock_.seconds + std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+  /// Ends the warm-up at this step, now and after a resumption.
+  void set_warmup(int64_t end);
   /// Ends the run with a decay of these steps, now and after a resumption.
   void set_decay(int64_t begin, int64_t end);
 

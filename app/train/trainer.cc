@@ -214,7 +214,7 @@ class Trainer {
       skipped_ += tried - (applied_ - before);
       if (tried > applied_ - before) stop_if_hopeless();
       if (hours_ended) {
-        begin_decay();
+        clock_decides();
         target = std::min(target, last_step_);
       }
       if (save_now) return true;
@@ -304,14 +304,35 @@ class Trainer {
   [[nodiscard]] double decay_share() const {
     return config_.schedule.type == ScheduleType::kWsd ? config_.schedule.decay_proportion : 0;
   }
-  /// The last step is that of a decay which a checkpoint says; else the clock runs to the begin of the decay.
+  /// The share of max_hours that the warm-up takes, while the number of its steps is not known.
+  [[nodiscard]] double unknown_warmup_share() const {
+    return run_.clock().warmup_end == 0 ? config_.schedule.warmup_proportion : 0;
+  }
+  /// The last step is that of a decay which a checkpoint says; else the clock runs to its next decision: about the
+  /// steps of the warm-up, or the begin of the decay.
   void start_clock() {
+    constexpr double kMeasured = 0.1;  // of the warm-up: steps that tell the time of a step, at rates next to 0
     if (config_.max_hours == 0) return;
     const RunClock clock = run_.clock();
     if (clock.decay_end > 0) return end_at(clock.decay_end);
-    const double minutes = 60 * config_.max_hours * (1 - decay_share()) - clock.seconds / 60;
-    if (minutes <= 0 && decay_share() == 0) return end_early();
-    hours_ = AgreedInterval(run_.group(), std::max(minutes, 1e-9));
+    const double seconds = 3600 * config_.max_hours, warmup = unknown_warmup_share();
+    if (decay_share() == 0 && clock.seconds >= seconds) return end_early();
+    const double share = warmup > 0 ? kMeasured * warmup : 1 - decay_share();
+    hours_.restart(std::max(seconds * share - run_.seconds(), 1e-6) / 60);
+  }
+  void clock_decides() {
+    const double share = unknown_warmup_share();
+    if (share == 0) return begin_decay();
+    if (applied_ == 0) return start_clock();  // all steps were skipped
+    const double seconds = std::stod(on_rank_zero(run_.group(), "read the clock", config_.distributed.timeout_seconds,
+                                                  [this] { return fmt::format("{}", run_.seconds()); }));
+    const double by_clock = static_cast<double>(applied_) * share * 3600 * config_.max_hours / seconds;
+    const double steps = std::min(by_clock, share * static_cast<double>(config_.max_steps));
+    const int64_t end = std::max<int64_t>(applied_, std::llround(steps));
+    run_.log().say(fmt::format("step {}: the warm-up ends at step {}, its share of max_hours {:g}", applied_, end,
+                               config_.max_hours));
+    run_.set_warmup(end);
+    start_clock();
   }
   /// The clock has come to the begin of the decay. Its steps are to take their share of the time, as long as a step
   /// takes what it has taken so far.

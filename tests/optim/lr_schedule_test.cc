@@ -29,8 +29,8 @@ LrSchedule schedule_of(const json& entry) {
   if (type == "wsd") {
     config.decay_type = value_named<WsdDecay>(entry["decay_type"].get<std::string>()).value();
     config.decay_proportion = entry["decay_proportion"];
-    config.min_lr_ratio = entry["min_lr_ratio"];
   }
+  config.min_lr_ratio = entry.value("min_lr_ratio", 0.0);
   return make_schedule(config, entry["lr"], entry["max_steps"]);
 }
 
@@ -134,6 +134,23 @@ TEST_CASE("A re-based schedule does not jump at the end of the warm-up", "[unit]
   }
 }
 
+TEST_CASE("A warm-up and a decay of other steps leave the rest of a schedule", "[unit][optim]") {
+  const LrSchedule planned = make_schedule(
+      {.type = ScheduleType::kWsd, .warmup_proportion = 0.5, .decay_proportion = 0.5, .min_lr_ratio = 0.1}, 1.0, 1000);
+  const LrSchedule warm = with_warmup(planned, 20);
+  CHECK(warm(9) == testing::Approx(0.1 + 0.9 / 2));  // step 10 of 20
+  CHECK(warm(19) == testing::Approx(1.0));
+  CHECK(warm(400) == 1.0);
+  const LrSchedule decay = with_decay(warm, 40, 60);
+  CHECK(decay(9) == testing::Approx(0.1 + 0.9 / 2));
+  CHECK(decay(39) == testing::Approx(1.0));
+  CHECK(decay(49) == testing::Approx(0.1 + 0.9 / 2));
+  CHECK(decay(59) == testing::Approx(0.1));
+  const LrSchedule sooner = with_decay(warm, 10, 20);  // the warm-up ends where the decay begins
+  CHECK(sooner(9) == testing::Approx(1.0));
+  CHECK(sooner(14) == testing::Approx(0.1 + 0.9 / 2));
+}
+
 TEST_CASE("The rate comes as a tensor from the optimizer's counter, which skipped steps do not move", "[unit][optim]") {
   const LrSchedule schedule = make_schedule({}, 6e-3, 7038);
   at::Tensor weight = at::ones({2}).requires_grad_();
@@ -164,8 +181,9 @@ TEST_CASE("Options of a schedule out of range are refused with value and range",
   CHECK_THROWS_WITH(make_schedule({.type = ScheduleType::kLinear, .degree = 2.0}, 1e-3, 10),
                     testing::Contains("schedule.degree is 2, expected the default (only poly, poly_rebased and "
                                       "tensorflow use it) with type linear"));
-  CHECK_THROWS_WITH(make_schedule({.type = ScheduleType::kLinear, .min_lr_ratio = 0.1}, 1e-3, 10),
-                    testing::Contains("schedule.min_lr_ratio is 0.1, expected the default (only wsd uses it)"));
+  CHECK_THROWS_WITH(
+      make_schedule({.type = ScheduleType::kConstant, .min_lr_ratio = 0.1}, 1e-3, 10),
+      testing::Contains("schedule.min_lr_ratio is 0.1, expected 0 (there is no decay) with type constant"));
   CHECK_THROWS_WITH(
       make_schedule({.type = ScheduleType::kWsd, .warmup_proportion = 0.5, .decay_proportion = 0.6}, 1e-3, 10),
       testing::Contains("schedule.decay_proportion is 0.6, expected at most 1 minus warmup_proportion"));

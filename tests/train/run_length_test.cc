@@ -1,4 +1,5 @@
 // The end of a run by tokens, epochs and hours, and steps that grow.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -158,6 +159,48 @@ TEST_CASE("A run ends by the hour, with its decay, and goes on with its clock", 
   REQUIRE(pretrain(decay, false) == kOk);
   CHECK(newest_state(decay).step == last.step);
   CHECK(tensors_of(decay, last.step) == want);
+}
+
+TEST_CASE("The warm-up of a run by the hour takes its share of the hours, also after a stop", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig run = tiny(directory, "run");
+  run.max_steps = 1000000;
+  run.checkpoint_every = 1;
+  run.keep_checkpoints = 100000;
+  run.log_every = 1;
+  run.schedule = {.type = ScheduleType::kWsd, .warmup_proportion = 0.4, .decay_proportion = 0.2};
+  run.max_hours = 3.0 / 3600;
+  REQUIRE(pretrain(run, false) == kOk);
+  const RunClock clock = newest_state(run).clock;
+  REQUIRE(clock.warmup_end > 0);
+  CHECK(clock.warmup_end < clock.decay_end);
+  const auto check_rates = [&] {
+    const int64_t begin = newest_state(run).clock.decay_begin;
+    double most = 0;
+    for (const auto& line : metrics_of(run.run_directory)) {
+      const int64_t step = line["step"];
+      const double share = line["learning_rate"].get<double>() / run.optimizer.lr;
+      CAPTURE(step);
+      most = std::max(most, share);
+      if (step == 1) CHECK(share < 1e-4);  // the number of steps is not known
+      if (step > clock.warmup_end && step <= begin) CHECK(share == Approx(1));
+      if (step + 1 == clock.warmup_end && step < begin && share > 1e-4)
+        CHECK(share == Approx(1 - 1 / static_cast<double>(clock.warmup_end)));
+      if (step == newest_state(run).step) CHECK(share == 0);
+    }
+    CHECK(most == Approx(1));
+  };
+  check_rates();
+  for (const CheckpointEntry& entry : list_checkpoints(run.run_directory)) {
+    const bool known = load_checkpoint(entry.directory).state.clock.warmup_end > 0;
+    if (known && entry.step >= clock.warmup_end / 2) std::filesystem::remove_all(entry.directory);
+  }
+  const int64_t kept = newest_state(run).clock.warmup_end;
+  REQUIRE(pretrain(run, false) == kOk);
+  if (kept > 0) {  // it was decided before the stop
+    CHECK(newest_state(run).clock.warmup_end == clock.warmup_end);
+    check_rates();
+  }
 }
 
 }  // namespace bert

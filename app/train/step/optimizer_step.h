@@ -90,6 +90,8 @@ class OptimizerStep {
   /// entries; those of the other ranks need no values (device meta). Throws c10::Error on every rank if the entries do
   /// not fit.
   void load(const StateDict& weights, const StateDict& optimizer_state);
+  /// The warm-up ends at step `end`, as with_warmup() in optim/lr_schedule.h.
+  void set_warmup(int64_t end) { schedule_ = with_warmup(schedule_, end); }
   /// The decay of the schedule wsd lasts from step `begin` to step `end`, as with_decay() in optim/lr_schedule.h.
   void set_decay(int64_t begin, int64_t end) { schedule_ = with_decay(schedule_, begin, end); }
   /// load() of the begin of the next phase after an earlier run: next_phase() in optim/optimizer_state.h. Call it before
