@@ -1,6 +1,8 @@
 #include "app/interop/vocabulary_change.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "app/checkpoint/tensor_diff.h"
 #include "data/io/error.h"
 #include "data/io/mapping_guard.h"
+#include "data/random/counter_random.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace bert {
@@ -23,6 +26,15 @@ void append_mean(const TensorSource& tensor, std::string_view bytes, int64_t wid
   }
 }
 
+/// Appends `width` normal numbers (the transform of Box and Muller) with the standard deviation of `rows`.
+void append_random(const TensorSource& tensor, int64_t width, const NewRows& rows, size_t id, std::string& result) {
+  CounterRandom random(mix_bits(rows.seed) ^ id);
+  for (int64_t column = 0; column < width; ++column) {
+    const double radius = std::sqrt(-2 * std::log1p(-random.random()));
+    append_element(tensor.dtype, rows.deviation * radius * std::cos(2 * std::numbers::pi * random.random()), result);
+  }
+}
+
 }  // namespace
 
 bool has_vocabulary_rows(std::string_view entry) {
@@ -30,7 +42,7 @@ bool has_vocabulary_rows(std::string_view entry) {
 }
 
 TensorSource with_rows(TensorSource tensor, std::shared_ptr<const VocabularyRows> plan, int64_t rows,
-                       NewRows new_rows) {
+                       const NewRows& new_rows) {
   int64_t width = 1;
   for (size_t i = 1; i < tensor.shape.size(); ++i) width *= tensor.shape[i];
   TensorSource result{tensor.name, tensor.dtype, tensor.shape, {}, nullptr};
@@ -46,8 +58,10 @@ TensorSource with_rows(TensorSource tensor, std::shared_ptr<const VocabularyRows
       const std::vector<int32_t>& sources = plan->sources[id];
       const bool is_new = next_new != plan->new_ids.end() && *next_new == static_cast<int32_t>(id);
       if (is_new) ++next_new;
-      if (is_new && new_rows == NewRows::kZeros) {
+      if (is_new && !new_rows.mean_of_pieces && new_rows.deviation == 0) {
         filled->append(row_bytes, '\0');
+      } else if (is_new && !new_rows.mean_of_pieces) {
+        append_random(tensor, width, new_rows, id, *filled);
       } else if (sources.size() == 1) {
         filled->append(before.substr(static_cast<size_t>(sources.front()) * row_bytes, row_bytes));
       } else {
@@ -61,15 +75,17 @@ TensorSource with_rows(TensorSource tensor, std::shared_ptr<const VocabularyRows
   return result;
 }
 
-VocabularyRows change_vocabulary(ForeignCheckpoint& checkpoint, const Vocabulary& vocabulary) {
+VocabularyRows change_vocabulary(ForeignCheckpoint& checkpoint, const Vocabulary& vocabulary, const NewRows& new_rows) {
   ModelDescription& model = checkpoint.model;
   if (!model.tokenizer_model.empty())
     throw DataError(checkpoint.path + ": has a SentencePiece model; expected a WordPiece vocabulary to change");
   const WordPieceTokenizer old(Vocabulary(model.vocabulary, checkpoint.path, model.added_tokens), model.tokenizer);
   const auto plan = std::make_shared<const VocabularyRows>(vocabulary_rows(vocabulary.tokens(), old));
   for (TensorSource& tensor : checkpoint.tensors) {
-    if (has_vocabulary_rows(tensor.name))
-      tensor = with_rows(std::move(tensor), plan, vocabulary.size(), NewRows::kMeanOfPieces);
+    if (!has_vocabulary_rows(tensor.name)) continue;
+    NewRows rows = new_rows;
+    if (tensor.name == kPredictionBias) rows.deviation = 0;  // as a new model has it
+    tensor = with_rows(std::move(tensor), plan, vocabulary.size(), rows);
   }
   std::vector<AddedToken> added;
   for (AddedToken token : model.added_tokens) {

@@ -59,8 +59,7 @@ StateDict extend_embeddings(const StateDict& state, const VocabularyRows& plan, 
     const bool moment = name.starts_with("exp_avg");
     StateDict one;
     one.insert(name, item.value());
-    const TensorSource source =
-        with_rows(sources_of(one).front(), shared, fresh.size(0), moment ? NewRows::kZeros : NewRows::kMeanOfPieces);
+    const TensorSource source = with_rows(sources_of(one).front(), shared, fresh.size(0), {.mean_of_pieces = !moment});
     torch::Tensor tensor = read_tensors({source})[name];
     if (rows == InitialRows::kRandom && !moment)
       tensor.index_copy_(0, new_ids, fresh.detach().cpu().to(tensor.scalar_type()).index_select(0, new_ids));

@@ -28,6 +28,7 @@ struct ConvertOptions {
   std::string from, to, input, output, vocab;
   ForeignOptions foreign = {.trust = false, .config = {}, .task_head = true, .originals = true};
   TokenizerConfig tokenizer;  // of `vocab`
+  NewRows rows;               // likewise
   bool overwrite = false, raw_weights = false;
 };
 
@@ -48,7 +49,9 @@ std::optional<VocabularyRows> use_vocabulary(const CLI::App& app, const ConvertO
     source.model.vocabulary = given.tokens();
     resize_vocabulary(source, source.model.config.vocab_size);  // throws if there are more tokens than rows
   } else if (!vocabulary_difference(source.model.vocabulary, given.tokens()).empty()) {
-    rows = change_vocabulary(source, given);
+    NewRows new_rows = options.rows;
+    new_rows.deviation = source.model.config.initializer_range;
+    rows = change_vocabulary(source, given, new_rows);
     source.report.notes.push_back(fmt::format("vocabulary of {}: {}", options.vocab, rows->text()));
   }
   TokenizerConfig& tokenizer = source.model.tokenizer;
@@ -79,16 +82,16 @@ ForeignCheckpoint open_source(const ConvertOptions& options, Percentage& percent
 }
 
 void check(const CLI::App& app, const ConvertOptions& options) {
-  if (options.from.empty() && options.to.empty()) {
+  if (options.from.empty() && options.to.empty() && options.vocab.empty()) {
     throw UsageError(
-        "neither --from nor --to: --from huggingface, google or nvidia reads checkpoints of others, --to huggingface "
-        "writes a model directory of transformers; see bert convert --help");
+        "neither --from nor --to nor --vocab: --from huggingface, google or nvidia reads checkpoints of others, --to "
+        "huggingface writes a model directory of transformers, --vocab changes a vocabulary; see bert convert --help");
   }
   if (options.raw_weights && !options.from.empty())
     throw UsageError("--raw-weights: a model directory has one kind of weights; leave it out");
   if (!options.foreign.config.empty() && options.from != "google" && options.from != "nvidia")
     throw UsageError("--config: belongs to --from google and --from nvidia; other models have a configuration inside");
-  for (const char* option : {"--cased", "--strip-accents", "--tokenize-chinese-chars"}) {
+  for (const char* option : {"--cased", "--strip-accents", "--tokenize-chinese-chars", "--rows", "--seed"}) {
     if (app.count(option) > 0 && options.vocab.empty())
       throw UsageError(std::string(option) + ": belongs to --vocab, which is not given");
   }
@@ -106,7 +109,8 @@ int convert_command(int argc, char** argv) {
       "         bert convert --from google --input uncased_L-12_H-768_A-12 --output checkpoints/google\n"
       "         bert convert --from nvidia --input ckpt_8601.pt --trust --config large.json --vocab vocab.txt --output "
       "new\n"
-      "         bert convert --to huggingface --input runs/phase2 --output my-bert",
+      "         bert convert --to huggingface --input runs/phase2 --output my-bert\n"
+      "         bert convert --vocab extended.txt --input runs/phase2 --output extended",
       "bert convert");
   app.footer(
       "--from FORMAT writes a checkpoint, for initial_checkpoint, predict and export. huggingface is a model directory "
@@ -132,8 +136,14 @@ int convert_command(int argc, char** argv) {
                "also read pickles, files of torch.save(), which can hold code; none is executed");
   app.add_option(
       "--vocab", options.vocab,
-      "vocab.txt of a model directory without a tokenizer, or another vocabulary than the model's: new tokens get "
-      "the mean of the rows of their pieces");
+      "vocab.txt of a model directory without a tokenizer, or another vocabulary than the model's, which --rows "
+      "fits to it");
+  app.add_option_function<std::string>(
+         "--rows", [&options](const std::string& rows) { options.rows.mean_of_pieces = rows != "random"; },
+         "rows of new tokens: the means of those of their pieces, or new ones, drawn with --seed")
+      ->check(CLI::IsMember({"mean_of_pieces", "random"}))
+      ->default_str("mean_of_pieces");
+  app.add_option("--seed", options.rows.seed, "of --rows random")->default_str("0");
   add_tokenizer_options(app, options.tokenizer, "the tokens of --vocab keep upper case and accents");
   app.add_flag("--overwrite", options.overwrite, "replace the model that --output holds");
   app.add_flag("--raw-weights", options.raw_weights,

@@ -1,11 +1,14 @@
 // bert convert.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <vector>
 
 #include "app/checkpoint/files.h"
+#include "app/checkpoint/safetensors.h"
 #include "app/checkpoint/state.h"
+#include "app/checkpoint/tensor_diff.h"
 #include "app/config/pretrain_config.h"
 #include "app/interop/hugging_face.h"
 #include "app/verbs/verbs.h"
@@ -194,6 +197,42 @@ TEST_CASE("A model takes another vocabulary than its own, and transformers' file
     CHECK(read_file(theirs + "/vocab.txt") == read_file(vocab));
     CHECK(nlohmann::json::parse(read_file(theirs + "/tokenizer_config.json"))["do_lower_case"] == true);
   }
+  const std::string changed = directory.path("changed"), again = directory.path("again");
+  const auto change = [&](const std::string& output, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--input", ours, "--output", output, "--vocab", vocab, "--overwrite"});
+    return convert(more);
+  };
+  REQUIRE(change(changed, {}).code == kOk);  // a checkpoint of ours to a checkpoint of ours
+  CHECK(read_file(changed + "/" + kModelFile) == read_file(theirs + "/" + kModelFile));
+  CHECK(read_file(changed + "/vocab.txt") == read_file(vocab));
+  const auto rows = [](const std::string& checkpoint) {
+    const SafetensorsFile file(checkpoint + "/" + kModelFile);
+    const TensorInfo* info = file.find("bert.embeddings.word_embeddings.weight");
+    REQUIRE(info != nullptr);
+    std::vector<std::vector<double>> result(30, std::vector<double>(static_cast<size_t>(info->shape[1])));
+    for (size_t row = 0; row < result.size(); ++row) {
+      for (size_t i = 0; i < result[row].size(); ++i)
+        result[row][i] =
+            tensor_element(info->dtype, file.data(*info), static_cast<int64_t>(row * result[row].size() + i));
+    }
+    return result;
+  };
+  const auto means = rows(changed);
+  REQUIRE(change(changed, {"--rows", "random", "--seed", "7"}).code == kOk);
+  REQUIRE(change(again, {"--rows", "random", "--seed", "7"}).code == kOk);
+  CHECK(read_file(changed + "/" + kModelFile) == read_file(again + "/" + kModelFile));
+  REQUIRE(change(again, {"--rows", "random", "--seed", "8"}).code == kOk);
+  const auto drawn = rows(changed), others = rows(again);
+  int64_t new_rows = 0;
+  double squares = 0, numbers = 0;
+  for (size_t id = 0; id < drawn.size(); ++id) {
+    CHECK((drawn[id] == others[id]) == (drawn[id] == means[id]));  // kept rows alone
+    if (drawn[id] == means[id]) continue;
+    ++new_rows;
+    for (const double number : drawn[id]) squares += number * number, ++numbers;
+  }
+  CHECK(new_rows == 7);
+  CHECK(std::sqrt(squares / numbers) == testing::Approx(0.02).epsilon(0.3));  // initializer_range
   const CommandResult cased =
       convert({"--to", "huggingface", "--input", ours, "--output", theirs, "--vocab", vocab, "--cased", "--overwrite"});
   REQUIRE(cased.code == kOk);
@@ -209,9 +248,10 @@ TEST_CASE("convert says what is wrong with its command line and its input", "[un
   const std::string input = hf_directory(directory), output = directory.path("out");
   CommandResult result = convert({"--input", input, "--output", output});
   CHECK(result.code == kUsage);
-  CHECK_THAT(result.err, Contains("neither --from nor --to"));
+  CHECK_THAT(result.err, Contains("neither --from nor --to nor --vocab"));
   CHECK(convert({"--from", "tensors", "--input", input, "--output", output}).code == kUsage);
   CHECK(convert({"--from", "huggingface", "--input", input, "--output", output, "--cased"}).code == kUsage);
+  CHECK(convert({"--from", "huggingface", "--input", input, "--output", output, "--rows", "random"}).code == kUsage);
   CHECK(convert({"--from", "huggingface", "--input", input, "--output", output, "--raw-weights"}).code == kUsage);
   CHECK(from_hf(directory.path("absent"), output).code == kInputMissing);
   CHECK(to_hf(directory.path("absent"), output).code == kInputMissing);
