@@ -22,8 +22,9 @@ struct ModelDescription {
   std::string task = {};                  // of a fine-tuned model, by its name in `bert finetune`; "": pre-training
   std::vector<std::string> labels = {};   // of the outputs, in their order; empty: no classes, and one number at most
   bool multi_label = false;               // of a classifier: each label is true or false by itself
-  bool start_markers = false;             // of a classifier: EntityMarkers::kStartMarkers
-  bool logit_scores = false;              // of a reranker: a score is the logit, not its sigmoid
+  std::vector<double> label_thresholds = {};     // of such labels, in their order, as searched; empty: none were
+  bool start_markers = false;                    // of a classifier: EntityMarkers::kStartMarkers
+  bool logit_scores = false;                     // of a reranker: a score is the logit, not its sigmoid
   std::optional<TaskDataConfig> task_data = {};  // tokenization and columns of a run of fine-tuning
   std::optional<SentenceEncoder> sentence = {};  // of a sentence encoder
   std::vector<std::string> vocabulary = {};      // tokens by id; empty: no tokenizer

@@ -99,6 +99,7 @@ std::vector<AddedToken> read_added_tokens(const nlohmann::json& list, const std:
 void write_rules(const ModelDescription& model,
                  const std::function<void(const char* key, nlohmann::ordered_json value)>& set) {
   if (model.multi_label) set("problem_type", kMultiLabelProblem);
+  if (!model.label_thresholds.empty()) set("label_thresholds", model.label_thresholds);
   if (model.logit_scores) set("sentence_transformers", {{"activation_fn", kIdentityActivation}});
   if (model.max_tokens > 0) set("model_max_length", model.max_tokens);
   if (model.cut_at_begin) set("truncation_side", "left");
@@ -122,6 +123,7 @@ bool gives_logits(const nlohmann::json& object, const std::string& place) {
 void read_rules(const nlohmann::json& object, const std::string& place, ModelDescription& model) {
   if (object.contains("problem_type"))
     model.multi_label = string_member(object, "problem_type", place) == kMultiLabelProblem;
+  model.label_thresholds = read_label_thresholds(object, place);
   model.logit_scores = gives_logits(object, place);
   model.max_tokens = read_max_length(object, "model_max_length", place);
   if (object.contains("truncation_side"))
@@ -130,6 +132,17 @@ void read_rules(const nlohmann::json& object, const std::string& place, ModelDes
   if (object.contains("sentence_encoder")) {
     model.sentence = read_sentence(member(object, "sentence_encoder", nlohmann::json::value_t::object, place), place);
   }
+}
+
+std::vector<double> read_label_thresholds(const nlohmann::json& object, const std::string& place) {
+  std::vector<double> thresholds;
+  if (!object.contains("label_thresholds")) return thresholds;
+  for (const nlohmann::json& value : member(object, "label_thresholds", nlohmann::json::value_t::array, place)) {
+    if (!value.is_number())
+      throw DataError(place + ": \"label_thresholds\" has " + as_text(value) + "; expected a number for each label");
+    thresholds.push_back(value.get<double>());
+  }
+  return thresholds;
 }
 
 int64_t read_max_length(const nlohmann::json& object, const char* key, const std::string& place) {

@@ -23,7 +23,8 @@ AddedToken read_added_token(const nlohmann::json& object, int64_t id, const std:
 std::vector<AddedToken> read_added_tokens(const nlohmann::json& list, const std::string& place);
 
 /// Calls set(key, value) for each rule of `model` that is not the default: problem_type, model_max_length,
-/// sentence_transformers, truncation_side, added_tokens and sentence_encoder.
+/// label_thresholds (a number for each label), sentence_transformers, truncation_side, added_tokens and
+/// sentence_encoder.
 void write_rules(const ModelDescription& model,
                  const std::function<void(const char* key, nlohmann::ordered_json value)>& set);
 
@@ -33,6 +34,9 @@ bool gives_logits(const nlohmann::json& object, const std::string& place);
 
 /// Reads these keys of `object`; keys that are missing keep the defaults. Throws DataError, which names `place`.
 void read_rules(const nlohmann::json& object, const std::string& place, ModelDescription& model);
+
+/// The key label_thresholds; empty where it is missing. Throws DataError, which names `place`.
+std::vector<double> read_label_thresholds(const nlohmann::json& object, const std::string& place);
 
 /// The key model_max_length, which transformers writes as 1e30 where there is no limit: 0 then, and where it is missing.
 int64_t read_max_length(const nlohmann::json& object, const char* key, const std::string& place);

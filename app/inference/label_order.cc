@@ -35,6 +35,12 @@ LabelMatch order_labels(Pretrained& model, const std::vector<std::string>& wante
     weights.insert(item.key(), head ? item.value().index_select(0, order) : item.value());
   }
   model.weights = std::move(weights);
+  std::vector<double> thresholds;
+  for (const int64_t row : rows) {
+    if (!model.model.label_thresholds.empty())
+      thresholds.push_back(model.model.label_thresholds[static_cast<size_t>(row)]);
+  }
+  model.model.label_thresholds = std::move(thresholds);
   return LabelMatch::kByName;
 }
 

@@ -1,5 +1,7 @@
 #include "app/inference/pretrained.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -50,6 +52,10 @@ Pretrained complete(Pretrained result) {
   const at::Tensor* classifier = result.weights.find("classifier.weight");
   model.start_markers = kind_of_task(model.task) == TaskKind::kClassification && classifier != nullptr &&
                         classifier->size(1) == 2 * model.config.hidden_size;
+  if (!model.label_thresholds.empty() && model.label_thresholds.size() != model.labels.size()) {
+    throw DataError(fmt::format("{}: has {} label_thresholds; expected one for each of {} labels", result.name,
+                                model.label_thresholds.size(), model.labels.size()));
+  }
   if (!model.tokenizer_model.empty()) {
     model.tokenizer = TokenizerConfig();
     result.tokenizer = std::make_shared<SentencePieceTokenizer>(model.tokenizer_model, result.name);
@@ -80,10 +86,8 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
     model.task_data->null_score_diff_threshold = threshold->second;
     model.task_data->search_null_threshold = false;
   }
-  if (model.task_data && model.multi_label) {
-    model.task_data->label_thresholds = thresholds_in(figures, model.labels);
-    model.task_data->search_label_threshold = ThresholdSearch::kNone;
-  }
+  take_label_thresholds(figures, model);
+  if (model.task_data) model.task_data->search_label_threshold = ThresholdSearch::kNone;
   return complete({.name = checkpoint.directory,
                    .model = std::move(model),
                    .weights = std::move(checkpoint.model),

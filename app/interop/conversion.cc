@@ -17,6 +17,7 @@
 #include "app/interop/original_files.h"
 #include "app/interop/sentence_transformers.h"
 #include "app/system/crypto.h"
+#include "app/tasks/label_set_scoring.h"
 #include "cuda_ext/window_pooling.h"
 #include "data/io/atomic_directory.h"
 #include "data/io/error.h"
@@ -79,6 +80,7 @@ ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
   source.states_case = true;
   read_trained_model(state.config, source.model, state_file);
   take_sentence_encoder(source.model);
+  take_label_thresholds(state.metrics, source.model);
   if (manifest.contains(kTokenizerFile)) source.model.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
   if (const std::string file = directory + "/" + kOriginalsFile; manifest.contains(kOriginalsFile))
     source.originals = parse_originals(read_file(file), file);

@@ -89,7 +89,7 @@ TEST_CASE("Independent labels are learnt, and their thresholds are searched and 
   REQUIRE(trained.model.task_data);
   const std::vector<double> thresholds = {summary.at("label_threshold_even").get<double>(),
                                           summary.at("label_threshold_three").get<double>()};
-  CHECK(trained.model.task_data->label_thresholds == thresholds);
+  CHECK(trained.model.label_thresholds == thresholds);
   CHECK(trained.model.task_data->search_label_threshold == ThresholdSearch::kNone);
 
   const json written = json_file(config.run_directory + "/latest/config.json");
@@ -100,17 +100,34 @@ TEST_CASE("Independent labels are learnt, and their thresholds are searched and 
                       {"convert", "--to", "huggingface", "--input", config.run_directory, "--output", model})
               .code == kOk);
   json file = json_file(model + "/config.json");
+  CHECK(file.at("label_thresholds") == json(thresholds));
+  CHECK(written.at("label_thresholds") == json(thresholds));
   file.erase("finetuning_task");  // as transformers writes the file
   std::ofstream(model + "/config.json") << file;
   const Pretrained read = load_pretrained(model);
   CHECK(read.model.task == kMultiLabelTask);
   CHECK(read.model.multi_label);
-  const auto scored = run_command(
-      evaluate_torch_command, {"evaluate", kMultiLabelTask, "--dataset", config.data.dev_file, "--checkpoint", model});
-  CAPTURE(scored.err);
-  REQUIRE(scored.code == kOk);
-  CHECK(json::parse(scored.out).at("average_precision").get<double>() ==
-        Approx(summary.at("average_precision").get<double>()));
+  const std::string exported = directory.path("model.pt"), converted = directory.path("converted");
+  REQUIRE(run_command(export_command, {"export", "--checkpoint", config.run_directory, "--output", exported}).code ==
+          kOk);
+  REQUIRE(run_command(convert_command, {"convert", "--from", "huggingface", "--input", model, "--output", converted})
+              .code == kOk);
+  for (const std::string& one : {config.run_directory, model, exported, converted}) {
+    const auto scored = run_command(
+        evaluate_torch_command, {"evaluate", kMultiLabelTask, "--dataset", config.data.dev_file, "--checkpoint", one});
+    CAPTURE(one, scored.err);
+    REQUIRE(scored.code == kOk);
+    for (const char* metric : {"average_precision", "f1_micro"})
+      CHECK(json::parse(scored.out).at(metric).get<double>() == Approx(summary.at(metric).get<double>()));
+  }
+  file["label_thresholds"] = json::array({0.5});
+  std::ofstream(model + "/config.json") << file;
+  CHECK_THAT(bert::testing::message_of<DataError>([&] { load_pretrained(model); }),
+             Contains("has 1 label_thresholds; expected one for each of 2 labels"));
+  file["label_thresholds"] = json::array({"x"});
+  std::ofstream(model + "/config.json") << file;
+  CHECK_THAT(bert::testing::message_of<DataError>([&] { load_pretrained(model); }),
+             Contains("\"label_thresholds\" has \"x\"; expected a number for each label"));
 }
 
 TEST_CASE("A configuration of label columns is refused beside another task", "[unit][finetune]") {
