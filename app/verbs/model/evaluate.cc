@@ -179,7 +179,7 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
       "object.",
       "bert evaluate"};
   std::vector<std::string> names = task_names();
-  names.insert(names.begin(), {"squad", kEmbeddingTask});
+  names.insert(names.begin(), "squad");
   app.add_option("task", options.task, "the task")->required()->check(CLI::IsMember(names))->option_text("TASK");
   auto* dataset = app.add_option("--dataset", options.dataset, "file with the right answers");
   auto* directory = app.add_option("--data-directory", options.directory, "directory with the development file");
