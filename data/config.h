@@ -226,7 +226,7 @@ struct TaskDataConfig {
     visit(
         "label_scheme", self.label_scheme,
         "ner: entities count as in seqeval's strict mode of the scheme, or, with any, as in its default mode; spans in "
-        "JSON lines become labels of the scheme, of IOB2 with any");
+        "JSON lines become labels of the scheme; with any, of that of the labels, else IOB2");
     visit("language", self.language, "xnli: the language of the development and test rows");
     visit("train_language", self.train_language, "xnli: the language of the training file; empty = language");
     visit("label_columns", self.label_columns,

@@ -150,6 +150,8 @@ bool has_entity_lines(const std::string& path) { return path.ends_with(".jsonl")
 void read_entity_lines(TaskExamples& examples, const TaskDataConfig& config) {
   std::unordered_map<std::string, int32_t> numbers;
   for (const std::string& label : examples.task.labels) numbers.emplace(label, static_cast<int32_t>(numbers.size()));
+  const LabelScheme scheme =
+      config.label_scheme == LabelScheme::kAny ? scheme_of_labels(examples.task.labels) : config.label_scheme;
   examples.has_labels = true;
   int64_t widened = 0, entities = 0;
   for_each_row(examples.file, config, [&](const EntityRow& row) {
@@ -168,7 +170,7 @@ void read_entity_lines(TaskExamples& examples, const TaskDataConfig& config) {
     }
     widened += row.widened;
     entities += std::ssize(row.entities);
-    for (const std::string& label : labels_of_words(row, config.label_scheme)) {
+    for (const std::string& label : labels_of_words(row, scheme)) {
       const auto found = numbers.find(label);
       if (found == numbers.end()) {
         throw DataError(

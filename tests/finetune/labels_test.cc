@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "app/finetune/entity_marker_rows.h"
 #include "app/finetune/finetuning_run.h"
 #include "app/finetune/finetuning_step.h"
 #include "app/inference/marker_model.h"
@@ -148,6 +149,8 @@ TEST_CASE("Entities of spans are learnt, scored and predicted in their scheme", 
         std::vector<std::string>{"B-X", "E-X", "I-X", "O", "S-X"});
   const json metrics = evaluated(config, config.run_directory);
   CHECK(metrics["f1"] == summary["f1"]);
+  const json of_export = evaluated(config, converted(config, directory));  // whose labels alone say the scheme
+  CHECK(of_export["accuracy"] == metrics["accuracy"]);
   const auto answer =
       predict(config.run_directory, {"--task", "token-classification", "--aggregation", "first", "5 20 21 6"});
   REQUIRE(answer.code == kOk);
@@ -212,6 +215,14 @@ TEST_CASE("Relations are learnt from the pooler and from start markers, and answ
     std::filesystem::remove_all(model);
     std::filesystem::remove(directory.path("x.pt"));
   }
+}
+
+TEST_CASE("A new vocabulary without a marker is refused with its file and the marker", "[unit][finetune]") {
+  std::vector<std::string> vocabulary = {"[PAD]", "[E1]", "the", "[/E1]", "[E2]"};
+  CHECK(bert::testing::message_of<ConfigError>([&] { expect_entity_markers(vocabulary, "v.txt"); }) ==
+        "data.entity_markers: v.txt lacks [/E2]; add the markers to it");
+  vocabulary.emplace_back("[/E2]");
+  CHECK_NOTHROW(expect_entity_markers(vocabulary, "v.txt"));
 }
 
 TEST_CASE("A run of start markers resumes to the same bits", "[unit][finetune]") {

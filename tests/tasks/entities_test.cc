@@ -132,6 +132,13 @@ TEST_CASE("Spans become labels of a scheme, from which their entities are found 
     CHECK(grouped_entities(of_words, labels) == wanted);
     if (scheme != LabelScheme::kAny) CHECK(as_json(strict_entities_of(of_words, scheme)) == wanted);
   }
+  files.config.label_scheme = LabelScheme::kAny;  // the labels say the scheme
+  files.config.labels = {"O", "B-PER", "I-PER", "L-PER", "U-PER", "B-LOC", "I-LOC", "L-LOC", "U-LOC"};
+  CHECK(tagged(files.read(text)) == cases.back().second);
+  files.config.labels = {};
+  CHECK(scheme_of_labels({"O", "S-X", "U-X"}) == LabelScheme::kAny);
+  CHECK(scheme_of_labels({"O", "B-X", "I-X"}) == LabelScheme::kAny);
+  CHECK(scheme_of_labels({"B", "E", "I", "O", "S"}) == LabelScheme::kIobes);
   files.config.label_scheme = LabelScheme::kIob1;  // neighbours of one kind are told apart
   const TaskExamples neighbours = files.read(R"({"text": "Ann Bo", "spans": [[0, 3, "P"], [4, 6, "P"]]})");
   CHECK(tagged(neighbours) == "Ann/I-P Bo/B-P");
