@@ -66,7 +66,7 @@ TEST_CASE("A batch lists all of its tensors and moves them together", "[unit][da
     if (!tensor.defined()) ++undefined;
     CHECK((!tensor.defined() || tensor.is_meta()));
   });
-  CHECK(undefined == 4);  // and masked_sources and labels
+  CHECK(undefined == 5);  // and masked_sources, labels, counted and windows
   CHECK(tensors * sizeof(at::Tensor) + sizeof batch.max_seqlen + sizeof batch.first_sequence + sizeof batch.source +
             sizeof batch.padding ==
         sizeof(PackedBatch));

@@ -264,7 +264,9 @@ TEST_CASE("The head of start markers reads the states of both, the first entity'
 TEST_CASE("A request for a relation has a marked text, or a text and two spans", "[unit][serve]") {
   PredictRequestRules rules;
   rules.form = InputForm::kMarkedText;
-  const auto text_of = [&](const std::string& body) { return parse_predict_request(body, rules).inputs.front().text; };
+  const auto text_of = [&](const std::string& body) {
+    return parse_predict_request(json::parse(body), rules).inputs.front().text;
+  };
   CHECK(text_of(R"({"inputs": "[E1]a[/E1] [E2]b[/E2]"})") == "[E1]a[/E1] [E2]b[/E2]");
   CHECK(text_of(R"({"inputs": {"text": "a b", "spans": [[0, 1], [2, 3]]}})") == "[E1]a[/E1] [E2]b[/E2]");
   CHECK_THROWS_WITH(text_of(R"({"inputs": {"text": "a b", "spans": [[0, 1], [2, 4]]}})"),

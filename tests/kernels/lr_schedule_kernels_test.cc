@@ -29,6 +29,7 @@ TEST_CASE("The learning rate on the device is the functor's", "[unit][cuda_emula
                        .max_steps = 100,
                        .decay_start = 0.6,
                        .min_lr_ratio = 0.1,
+                       .warmup_start = 0.1,
                        .decay = LrDecay::kOneMinusSqrt};
   for (const auto& [step, want] : {std::pair{9, 0.055F}, {49, 0.1F}, {69, 0.055F}, {99, 0.01F}}) {
     *applied_steps.data() = step;

@@ -61,7 +61,7 @@ Model finetuned(const TemporaryDirectory& directory, const std::string& task) {
   } else {
     if (task == "ner") model.task = "token-classification";
     model.question = {"5 6 7", "11 12 13 14"};
-    model.body = {{"inputs", {"5 6 7", "11 12 13 14"}}};
+    model.body = {{"inputs", {"5 6 7", "11 12 13 14"}}, {"parameters", json::object()}};
   }
   return model;
 }
