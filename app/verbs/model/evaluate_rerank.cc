@@ -29,7 +29,7 @@ void evaluate_rerank(const EvaluateOptions& options, const std::string& path, Pr
     for (const auto* passages : {&samples[i].positive, &samples[i].negative}) {
       for (const std::string& passage : *passages) {
         try {
-          pairs.push_back(reranker.encode({.text = samples[i].query, .second = passage}));
+          pairs.push_back(reranker.encode({.text = samples[i].query, .second = passage, .pair = true}));
         } catch (const TextError& error) {
           throw DataError(fmt::format("{}:{}: {}", path, i + 1, error.reason));
         }
