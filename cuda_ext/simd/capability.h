@@ -9,4 +9,8 @@ enum class CpuCapability { kPlain, kAvx2, kAvx512 };
 /// VL. BERT_CPU_CAPABILITY=plain|avx2 in the environment lowers it. It is determined once per process.
 [[nodiscard]] CpuCapability cpu_capability();
 
+/// True if the CPU multiplies tiles of bf16 (AMX), and the operating system has given this process room for them, which
+/// the first call asks for.
+[[nodiscard]] bool amx_ready();
+
 }  // namespace bert

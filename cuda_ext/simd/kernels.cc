@@ -11,6 +11,7 @@ namespace {
 /// The table of that name, or null if this machine lacks the instructions.
 const Kernels* table(std::string_view name) {
 #if defined(__x86_64__)
+  if (name == "amx" && table("avx512_bf16") != nullptr && amx_ready()) return &amx_kernels();
   if (name == "avx512_bf16" && cpu_capability() >= CpuCapability::kAvx512 && __builtin_cpu_supports("avx512bf16"))
     return &avx512_bf16_kernels();
   if (name == "avx512" && cpu_capability() >= CpuCapability::kAvx512) return &avx512_kernels();
@@ -21,7 +22,7 @@ const Kernels* table(std::string_view name) {
 
 std::atomic<const Kernels*>& chosen() {
   static std::atomic<const Kernels*> kernels = [] {
-    for (const char* name : {"avx512_bf16", "avx512", "avx2"}) {
+    for (const char* name : {"amx", "avx512_bf16", "avx512", "avx2"}) {
       if (const Kernels* found = table(name)) return found;
     }
     return &plain_kernels();

@@ -130,10 +130,11 @@ struct Attention {
 };
 inline constexpr int64_t kQueryBlock =
     48;  // rows of scores at a time, which stay in cache: a multiple of the product's 6 rows
+inline constexpr int64_t kAmxRows = 64;  // the same by AMX, at most
 /// Floats of scratch memory for sequences of up to `length`.
 constexpr int64_t attention_scratch(int64_t length, int64_t head_size) {
   const int64_t keys = (length + 31) / 32 * 32, width = (head_size + 31) / 32 * 32;
-  return 6 * keys * width + kQueryBlock * (3 * keys + 4 * width) + 2 * scratch_columns(keys) + 64;
+  return 6 * keys * width + 4 * kAmxRows * (keys + width) + 2 * scratch_columns(keys) + 256;
 }
 
 /// Rows of x [T, columns] of the type as bytes: q = round(x / scale) + zero with scale = max |x of the row| / level, so q
@@ -186,12 +187,13 @@ const Kernels& plain_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512_bf16_kernels();  // with its conversions of bf16
+const Kernels& amx_kernels();          // the same, and attention by AMX
 
 /// The best table for this machine, or the one that a test chose.
 const Kernels& kernels();
 
-/// Chooses "plain", "avx2", "avx512" or "avx512_bf16" by name. Returns false if this machine lacks it. For tests and
-/// measurements.
+/// Chooses "plain", "avx2", "avx512", "avx512_bf16" or "amx" by name. Returns false if this machine lacks it. For tests
+/// and measurements.
 bool choose_kernels(const char* name);
 
 }  // namespace bert::simd

@@ -284,11 +284,11 @@ struct Case {
 
 TEST_CASE("The CPU's vector loops stay inside their buffers", "[unit]") {
   const std::string best = kernels().name;
-  for (const char* name : {"plain", "avx2", "avx512", "avx512_bf16"}) {
+  for (const char* name : {"plain", "avx2", "avx512", "avx512_bf16", "amx"}) {
     if (!choose_kernels(name)) continue;
     for (const Type type : {Type::kFloat, Type::kBFloat16, Type::kHalf}) {
       for (const int64_t columns : {1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40, 100}) {
-        for (const int64_t rows : {1, 3, 4, 5, 9}) {
+        for (const int64_t rows : {1, 3, 4, 5, 9, 17}) {
           INFO(name << " type " << static_cast<int>(type) << " rows " << rows << " columns " << columns);
           for (const bool stream : {false, true}) {
             if (stream && columns * static_cast<int64_t>(bytes_of(type)) % kStreamAlign != 0) continue;

@@ -23,7 +23,7 @@ using namespace testing;  // NOLINT(google-build-using-namespace)
 template <class F>
 void for_instruction_sets(F f) {
   const std::string best = simd::kernels().name;
-  for (const char* name : {"plain", "avx2", "avx512", "avx512_bf16"}) {
+  for (const char* name : {"plain", "avx2", "avx512", "avx512_bf16", "amx"}) {
     if (!simd::choose_kernels(name)) continue;
     INFO(name);
     f();

@@ -8,6 +8,7 @@
 #include "cuda_ext/dispatch/attention.h"
 #include "cuda_ext/dispatch/cross_entropy.h"
 #include "cuda_ext/ops.h"
+#include "cuda_ext/simd/kernels.h"
 #include "tests/support/ops_testing.h"
 
 namespace bert {
@@ -135,6 +136,24 @@ TEST_CASE("Attention without a fused kernel equals attention, with the same mask
         composite::attention_backward(grad, qkv, out, logsumexp, rng_state, cu, 20, heads, 0.3, 11, 1040, keys);
     CHECK(mismatch(dqkv, leaf.grad(), 4.0) == "");  // and their gradients
   }
+}
+
+TEST_CASE("Attention in bf16 equals attention in double on every instruction set", "[unit]") {
+  const std::vector<int32_t> lengths = {1, 15, 16, 0, 17, 32, 33, 64, 100, 150};
+  const Tensor cu = ends_of(lengths);
+  const int64_t tokens = cu[-1].item<int64_t>(), heads = 2;
+  const std::string best = simd::kernels().name;
+  for (const char* name : {"plain", "avx2", "avx512", "avx512_bf16", "amx"}) {
+    if (!simd::choose_kernels(name)) continue;
+    for (const int64_t head_size : {24, 32, 64, 96}) {
+      for (const double p : {0.0, 0.2}) {
+        INFO(name << " head size " << head_size << " p " << p);
+        const Op op = [&](const Tensors& in) { return ops::attention(in[0], cu, 150, heads, drop(p, tokens)); };
+        compare(op, op, {randn({tokens, 3 * heads * head_size}, 1)}, at::kBFloat16, 2.0);  // in double ATen computes it
+      }
+    }
+  }
+  REQUIRE(simd::choose_kernels(best.c_str()));
 }
 
 TEST_CASE("cross_entropy equals its definition and leaves padded columns out", "[unit]") {
