@@ -81,8 +81,8 @@ if [ -n "$minilm" ]; then
   shard minilm-words minilm-words.vocab field.txt
 fi
 
-pretrain() {  # pretrain RUN SHARD VOCABULARY OVERRIDE...
-  [ ! -e "$1/summary.json" ] || return 0
+pretrain() {  # pretrain RUN SHARD VOCABULARY OVERRIDE...: begins the run, or goes on with one that was stopped
+  if tail -n 1 "$1/attempts.jsonl" 2>/dev/null | grep -q '"reason":"finished"'; then return 0; fi
   say "pre-training $1"
   "$bert" pretrain "$root/configs/quickstart.json" "run_directory=$1" "data.train=$2" "data.vocab_file=$3" 'data.validation=[]' \
     evaluate_every=0 "${shape[@]/#/model.}" "model.vocab_size=$(wc -l <"$3")" data.masking=dynamic data.masked_lm_prob=0.3 \
