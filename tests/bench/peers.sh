@@ -20,10 +20,11 @@ need() {  # need FILE...: ends with 66 if one of them is missing
   done
 }
 
-install_peers() {  # install_peers PYTHON [OPTION...]: sets python to PYTHON, or if that is empty to one with the programs of SCRIPT.txt
+install_peers() {  # install_peers PYTHON [OPTION...]: sets python to PYTHON, or if that is empty to one with the programs of PROGRAMS.txt
   python=$1
   [ -z "$python" ] || return 0
-  local wanted=$here/$script.txt peers=$root/build/${script//_/-}-python
+  local wanted=$here/${programs:-$script}.txt peers=${programs:-$script}
+  peers=$root/build/${peers//_/-}-python
   python=$peers/bin/python
   cmp -s "$wanted" "$peers/installed.txt" && return
   rm -rf "$peers"
