@@ -88,15 +88,16 @@ class EmbeddingAnswer final : public Answer {
   const torch::Tensor vector_;
 };
 
-/// A part of LibTorch's threads for each thread, and the tokens of a text.
+/// An equal part of LibTorch's threads for each batch, and the tokens of a text.
 class TokenizingModel : public Model {
  public:
-  TokenizingModel(int64_t workers, ModelFacts facts)
-      : threads_(static_cast<int>(std::max<int64_t>(1, at::get_num_threads() / workers))), facts_(std::move(facts)) {}
+  explicit TokenizingModel(ModelFacts facts) : threads_(at::get_num_threads()), facts_(std::move(facts)) {}
 
   [[nodiscard]] ModelFacts facts() const override { return facts_; }
 
-  void enter_thread() const override { at::set_num_threads(threads_); }
+  void share_processor(int64_t batches) const override {
+    at::set_num_threads(static_cast<int>(std::max<int64_t>(1, threads_ / batches)));
+  }
 
   [[nodiscard]] std::optional<int32_t> find_token(const std::string& token) const override {
     const int32_t id = tokenizer().vocabulary().find(token);
@@ -137,14 +138,14 @@ class TokenizingModel : public Model {
   }
 
  private:
-  const int threads_;
+  const int64_t threads_;
   const ModelFacts facts_;
 };
 
 class PredictorModel final : public TokenizingModel {
  public:
-  PredictorModel(std::shared_ptr<const Predictor> predictor, Task task, int64_t workers, ModelFacts facts)
-      : TokenizingModel(workers, std::move(facts)),
+  PredictorModel(std::shared_ptr<const Predictor> predictor, Task task, ModelFacts facts)
+      : TokenizingModel(std::move(facts)),
         predictor_(std::move(predictor)),
         task_(task),
         size_(vector_size(predictor_->sentence_encoder(), predictor_->config().hidden_size)) {}
@@ -262,8 +263,8 @@ class ScoreAnswer final : public Answer {
 
 class FinetunedModel final : public TokenizingModel {
  public:
-  FinetunedModel(std::shared_ptr<const TaskPredictor> predictor, bool reranks, int64_t workers, ModelFacts facts)
-      : TokenizingModel(workers, std::move(facts)), predictor_(std::move(predictor)), reranks_(reranks) {}
+  FinetunedModel(std::shared_ptr<const TaskPredictor> predictor, bool reranks, ModelFacts facts)
+      : TokenizingModel(std::move(facts)), predictor_(std::move(predictor)), reranks_(reranks) {}
   [[nodiscard]] std::vector<std::string> parameters() const override {
     switch (form()) {
       case InputForm::kPair:
@@ -368,14 +369,12 @@ ModelFacts facts_of(const ModelDescription& model, Task task, const PredictorOpt
   return facts;
 }
 
-std::unique_ptr<Model> make_predictor_model(std::shared_ptr<const Predictor> predictor, Task task, int64_t workers,
-                                            ModelFacts facts) {
-  return std::make_unique<PredictorModel>(std::move(predictor), task, workers, std::move(facts));
+std::unique_ptr<Model> make_predictor_model(std::shared_ptr<const Predictor> predictor, Task task, ModelFacts facts) {
+  return std::make_unique<PredictorModel>(std::move(predictor), task, std::move(facts));
 }
 
-std::unique_ptr<Model> make_task_model(std::shared_ptr<const TaskPredictor> predictor, Task task, int64_t workers,
-                                       ModelFacts facts) {
-  return std::make_unique<FinetunedModel>(std::move(predictor), task == Task::kRerank, workers, std::move(facts));
+std::unique_ptr<Model> make_task_model(std::shared_ptr<const TaskPredictor> predictor, Task task, ModelFacts facts) {
+  return std::make_unique<FinetunedModel>(std::move(predictor), task == Task::kRerank, std::move(facts));
 }
 
 }  // namespace bert

@@ -171,6 +171,20 @@ TEST_CASE("Clients that have just been answered are waited for, for a part of th
   CHECK(model.batches() == std::vector<Strings>{{"first"}, {"a", "b"}, {"c", "d"}});
 }
 
+TEST_CASE("A batch has the whole processor while it is alone", "[unit][serve]") {
+  FakeModel model;
+  Batcher batcher(model, {.max_batch_tokens = 1}, 2);
+  CHECK(ask(batcher, {"alone"}) == Strings{"alone"});
+  model.set_open(false);
+  auto both = std::async(std::launch::async, [&] { return ask(batcher, {"first", "second"}); });
+  model.wait_for_calls(2);
+  model.set_open(true);
+  CHECK(both.get() == Strings{"first", "second"});
+  CHECK(ask(batcher, {"broken"}) == Strings{"the model is broken"});
+  CHECK(ask(batcher, {"again"}) == Strings{"again"});
+  CHECK(model.shares() == std::vector<int64_t>{1, 1, 2, 1, 1});
+}
+
 TEST_CASE("Many threads and several workers get every answer once", "[unit][serve]") {
   FakeModel model;
   std::atomic<int64_t> texts{0};

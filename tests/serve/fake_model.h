@@ -66,6 +66,10 @@ class FakeModel final : public Model {
     }
     return answers;
   }
+  void share_processor(int64_t batches) const override {
+    const std::lock_guard lock(mutex_);
+    shares_.push_back(batches);
+  }
   [[nodiscard]] TextTokens tokenize(const ModelInput& input) const override { return {{input.text}, {7}}; }
   [[nodiscard]] std::vector<std::string> parameters() const override { return {"top_k", "targets", "truncate"}; }
   [[nodiscard]] AnswerOptions defaults() const override { return {.top_k = 5}; }
@@ -90,12 +94,18 @@ class FakeModel final : public Model {
     const std::lock_guard lock(mutex_);
     return batches_;
   }
+  /// Batches that were computed at once, as each batch was told.
+  [[nodiscard]] std::vector<int64_t> shares() const {
+    const std::lock_guard lock(mutex_);
+    return shares_;
+  }
 
  private:
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   mutable int waiting_ = 0;
   mutable std::vector<std::vector<std::string>> batches_;
+  mutable std::vector<int64_t> shares_;
   bool open_ = true;
 };
 

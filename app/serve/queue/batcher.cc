@@ -95,7 +95,6 @@ HttpField Batcher::retry_after() const {
 }
 
 void Batcher::work() {
-  model_.enter_thread();
   for (;;) {
     Batch batch = next_batch();
     if (batch.empty()) return;
@@ -143,10 +142,15 @@ void Batcher::compute(Batch batch) {
   std::vector<std::shared_ptr<const Answer>> answers;
   ModelTexts texts;
   for (const Place& place : batch) texts.push_back(place.request->texts[place.text]);
+  {
+    const std::lock_guard lock(mutex_);
+    model_.share_processor(++computing_);
+  }
   try {
     answers = model_.answer(texts);
   } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
+    --computing_;
     if (dynamic_cast<const ModelLost*>(&error) != nullptr) model_lost_ = error.what();
     for (const Place& place : batch) fail(place.request, {.reason = error.what()});
     return;
@@ -158,6 +162,7 @@ void Batcher::compute(Batch batch) {
 
   constexpr double kWeight = 0.2;  // of the newest batch
   const std::lock_guard lock(mutex_);
+  --computing_;
   const double rate = figures.seconds > 0 ? static_cast<double>(figures.tokens) / figures.seconds : 0;
   if (rate > 0) tokens_per_second_ += (tokens_per_second_ > 0 ? kWeight : 1) * (rate - tokens_per_second_);
   answered_requests_ = 0;

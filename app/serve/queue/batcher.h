@@ -91,6 +91,7 @@ class Batcher {
   std::condition_variable arrived_;
   Requests queue_;  // requests with texts that are in no batch yet
   int64_t queued_texts_ = 0, queued_tokens_ = 0;
+  int64_t computing_ = 0;           // batches
   double tokens_per_second_ = 0;    // a moving average
   size_t answered_requests_ = 0;    // by the last batch
   Clock::time_point return_until_;  // time until which its clients are waited for

@@ -77,8 +77,8 @@ struct ModelFacts {
 class Model {
  public:
   virtual ~Model() = default;
-  /// Called once by each thread that will call answer().
-  virtual void enter_thread() const {}
+  /// Gives the calling thread, which calls answer() next, its part of the processor: `batches` are computed at once.
+  virtual void share_processor(int64_t /*batches*/) const {}
   /// Tokenises an input. Throws TextError (app/inference/encoded_text.h) for one without an answer.
   [[nodiscard]] virtual std::shared_ptr<const ModelText> encode(const ModelInput& input,
                                                                 const AnswerOptions& options) const = 0;

@@ -24,7 +24,7 @@ void warm_up(const Model& model) {
   const std::optional<ModelInput> input = model.example();
   if (!input) return;
   std::async(std::launch::async, [&] {
-    model.enter_thread();
+    model.share_processor(1);
     static_cast<void>(model.answer({model.encode(*input, model.defaults())}));
   }).get();
 }

@@ -28,7 +28,7 @@ struct ServiceOptions {
   std::string token = {};               // Bearer token that questions need; "" for none
   std::vector<std::string> hosts = {};  // names of the server, without ports, that requests may have; none: any
   BatchLimits batch = {};
-  int64_t workers = 1;
+  int64_t workers = 1;                           // batches that are computed at once
   int64_t max_connections = 1024;                // of the server: /info has it
   int64_t max_texts = 2048;                      // of a request: that of OpenAI
   int64_t max_tokens = int64_t{1} << 16;         // of a request: 32 for each of these texts

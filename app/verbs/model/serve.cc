@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -56,6 +58,7 @@ struct ServeOptions {
   WeightsKind weights = WeightsKind::kAveraged;
   double request_seconds = 30, drain_seconds = 30;
   ConnectionLimits connection;
+  std::optional<int64_t> workers;
   ServiceOptions service;
 };
 
@@ -75,10 +78,9 @@ void add_batches(CLI::App& app, ServeOptions& options) {
   app.add_option("--max-batch-tokens", batch.max_batch_tokens, "tokens that are computed together")
       ->check(number_in<int64_t>(1, 1 << 24))
       ->capture_default_str();
-  app.add_option("--workers", options.service.workers,
-                 "batches that are computed at once, each with a part of the threads")
-      ->check(number_in<int64_t>(1, 256))
-      ->capture_default_str();
+  app.add_option("--workers", options.workers,
+                 "batches that are computed at once, each with a part of the threads [default 2; on a GPU 1]")
+      ->check(number_in<int64_t>(1, 256));
 }
 
 void add_limits(CLI::App& app, ServeOptions& options) {
@@ -224,6 +226,10 @@ int serve_until_signal(HttpServer& server, Service& service, double drain_second
   return kPreempted;
 }
 
+/// Two halves of a processor answer more short texts than the whole: while one reads and writes requests, the other
+/// computes (README.md, Load).
+int64_t workers_of(c10::Device device) { return device.is_cpu() ? std::min(2, at::get_num_threads()) : 1; }
+
 /// Loads models. Those of one path have the same weights, once in memory.
 class ModelLoader {
  public:
@@ -231,7 +237,6 @@ class ModelLoader {
 
   /// Throws InputMissing, DataError, IoError, RefusedError.
   std::unique_ptr<Model> load(const ServedFile& file) {
-    const int64_t workers = options_.service.workers;
     Pretrained pretrained =
         load_pretrained({file.path, options_.trust, file.task}, options_.weights, say_in("bert serve"));
     ModelFacts facts = facts_of(pretrained.model, file.task, options_.predictor);
@@ -239,14 +244,14 @@ class ModelLoader {
     if (!is_finetuned(file.task)) {
       std::shared_ptr<const Predictor>& predictor = predictors_[place];
       if (!predictor) predictor = std::make_shared<Predictor>(pretrained, options_.predictor);
-      return make_predictor_model(predictor, file.task, workers, std::move(facts));
+      return make_predictor_model(predictor, file.task, std::move(facts));
     }
     check_model_of_task(pretrained, file.task);
     if (options_.no_answers && file.task == Task::kQuestionAnswering)
       pretrained.model.task = "squad-v2";  // whose contexts may have no answer
     std::shared_ptr<const TaskPredictor>& predictor = task_predictors_[place];
     if (!predictor) predictor = std::make_shared<TaskPredictor>(pretrained, options_.predictor);
-    return make_task_model(predictor, file.task, workers, std::move(facts));
+    return make_task_model(predictor, file.task, std::move(facts));
   }
 
  private:
@@ -289,13 +294,14 @@ int serve_command(int argc, char** argv) {
 
   Descriptor listener = listen_on(options.endpoint, "name another port, or --port 0 for any");
   options.endpoint.port = port_of(listener.get());
+  options.predictor.device = select_device(options.device, /*local_rank=*/0);
+  use_threads(0);
+  service_options.workers = options.workers.value_or(workers_of(options.predictor.device));
   ConnectionCounts counts;
   Service service(service_options, counts);
   HttpServer server(std::move(listener), service_options.max_connections, options.connection, service, counts);
   const EndOfService end{service};
-  options.predictor.device = select_device(options.device, /*local_rank=*/0);
   check_int8(options.predictor);
-  use_threads(0);
   ModelLoader loader(options);
   std::string served;
   for (size_t i = 0; i < options.files.size(); ++i) {
