@@ -146,4 +146,5 @@ def main():
     print('{"vocabulary":' + json.dumps(VOCABULARY) + ',\n"cases":[\n' + cases + "\n]}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -7,10 +7,13 @@ The losses are cross entropies, in double, of the logits in fp32. The pseudo-per
 import json
 import math
 import pathlib
+import random
 import tempfile
 
 import torch
 import transformers
+
+import pretraining_data as google
 
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "hf_model.json").read_text())
 # With masks; masked positions and their ids before; the begin of segment B; the label. 6 to 8 are "un ##aff ##able", 17 is
@@ -21,6 +24,10 @@ EXAMPLES = [
     {"ids": [2, 12, 13, 3, 20, 18, 3], "masked": [[1, 12], [5, 19], [4, 20]], "segment_b": 4, "random": 1},
 ]
 TEXT = ["The unaffable cats sat on", "the Café, and 42 mat of a"]
+# Documents of sentences for pairs of at most 10 tokens.
+PAIR_TEXT = [["The cat sat on a mat.", "A cat sat.", "The mat, the cat and the cafe."],
+             ["In the cafe the cat sat.", "42 of a mat.", "To the mat and on."],
+             ["A mat of the cafe.", "The cat sat on and on.", "A 42 sat."]]
 work = pathlib.Path(tempfile.mkdtemp())
 for name in ["pretraining", "tokenizer"]:
     for file, content in GOLDEN["directories"][name].items():
@@ -62,6 +69,57 @@ def restored(example):
     return ids, example["segment_b"]
 
 
+class CounterRandom:
+    """The draws of data/random/counter_random.h."""
+
+    def __init__(self, key):
+        self.state = self.mixed(key)
+
+    @staticmethod
+    def mixed(x):
+        x = (x + 0x9E3779B97F4A7C15) % 2**64
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+        return x ^ x >> 31
+
+    def next(self):
+        state, self.state = self.state, (self.state + 0x9E3779B97F4A7C15) % 2**64
+        return self.mixed(state)
+
+    def random(self):
+        return (self.next() >> 11) / 2**53
+
+    def below(self, n):
+        return self.next() * n >> 64
+
+    def randint(self, low, high):
+        return low + self.below(high - low + 1)
+
+    def shuffle(self, items):
+        for i in reversed(range(1, len(items))):
+            j = self.below(i + 1)
+            items[i], items[j] = items[j], items[i]
+
+
+def pairs_of(documents, seed):
+    """Of the pairs that create_pretraining_data makes without masks: the losses, with masks drawn for each."""
+    google.VOCABULARY = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    mask, google.mask = google.mask, lambda tokens, rng, c: (tokens, {})
+    settings, rng = {"max_seq_length": 10, "short_seq_prob": 0}, random.Random(seed)
+    documents = [[tokenizer.tokenize(sentence) for sentence in document] for document in documents]
+    rng.shuffle(documents)
+    examples = [e for which in range(len(documents)) for e in google.examples_of(documents, which, rng, settings)]
+    rng.shuffle(examples)
+    how = {"do_whole_word_mask": False, "max_predictions_per_seq": 10, "masked_lm_prob": 0.15}
+    losses = []
+    for i, example in enumerate(examples):
+        draws = CounterRandom(CounterRandom.mixed(CounterRandom.mixed(seed) ^ i))
+        tokens, _ = mask(tokenizer.convert_ids_to_tokens(example["input_ids"]), draws, how)
+        ids = tokenizer.convert_tokens_to_ids(tokens)
+        losses.append(prediction(logits(ids, example["segment_b_start"])[1], int(example["is_random_next"])))
+    return losses
+
+
 def words_of(sequences):
     return sum(token not in (2, 3, 7, 8, 17) for ids, _ in sequences for token in ids)
 
@@ -75,6 +133,7 @@ for example in EXAMPLES:
 flat = [one for some in tokens for one in some]
 originals = [restored(example) for example in EXAMPLES]
 lines = [(tokenizer(line)["input_ids"], 99) for line in TEXT]
+text_pairs = pairs_of(PAIR_TEXT, seed=1)
 losses, text_losses = pseudo(originals), pseudo(lines)
 print(json.dumps({
     "generator": f"transformers {transformers.__version__}, torch {torch.__version__}",
@@ -84,6 +143,9 @@ print(json.dumps({
     "loss_of_first_example": mean([loss for loss, _ in tokens[0]]),
     "losses": [[loss for loss, _ in some] for some in tokens],
     "nsp_loss": mean([loss for loss, _ in pairs]), "nsp_accuracy": mean([right for _, right in pairs]),
+    "pair_documents": [" ".join(document) for document in PAIR_TEXT],
+    "text_nsp_loss": mean([loss for loss, _ in text_pairs]),
+    "text_nsp_accuracy": mean([right for _, right in text_pairs]),
     "pseudo_words": words_of(originals), "pseudo_tokens": len(losses),
     "pseudo_perplexity": math.exp(sum(losses) / words_of(originals)),
     "text_pseudo_words": words_of(lines), "text_pseudo_perplexity": math.exp(sum(text_losses) / words_of(lines)),

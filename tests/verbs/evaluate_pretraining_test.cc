@@ -128,10 +128,51 @@ TEST_CASE("bert evaluate pretraining gives transformers' pseudo-perplexity of a 
     const json figures = scores_of(evaluate(model, path));
     check_near(figures, "pseudo_perplexity", golden["text_pseudo_perplexity"]);
     CHECK(figures["pseudo_words"] == golden["text_pseudo_words"]);
-    CHECK_FALSE(figures.contains("nsp_loss"));
   }
   CHECK_FALSE(scores_of(evaluate(model, plain, {"--pseudo-examples", "0"})).contains("pseudo_perplexity"));
   CHECK(result_of(evaluate(model, plain, {"--max-examples", "1"}))["examples"] == 1);
+}
+
+TEST_CASE("bert evaluate pretraining draws the pairs of text that bert data create makes", "[unit][evaluate]") {
+  const TemporaryDirectory directory;
+  const json golden = golden_scores();
+  const std::string model = hf_directory(directory), masked_lm = hf_directory(directory, "masked_lm"),
+                    text = directory.path("text.txt"), lines = directory.path("text.jsonl");
+  std::string plain, rows;
+  for (const json& document : golden["pair_documents"]) {
+    plain += document.get<std::string>() + "\n\n";
+    rows += json({{"text", document}}).dump() + "\n";
+  }
+  write_text(text, plain);
+  write_text(lines, rows);
+  const json result = result_of(evaluate(model + "," + masked_lm, text));
+  check_near(result["models"][0], "nsp_loss", golden["text_nsp_loss"]);
+  check_near(result["models"][0], "nsp_accuracy", golden["text_nsp_accuracy"]);
+  CHECK_FALSE(result["models"][1].contains("nsp_loss"));
+
+  for (const std::string objective : {"nsp", "sop"}) {
+    CAPTURE(objective);
+    bert::testing::patch_json(model + "/config.json", {{"objective", objective}});
+    const std::string shard = directory.path(objective + ".shard");
+    const CommandResult created = bert::testing::run_command(
+        data_command, {"data",          "create", "--input",          text,      "--vocab",          model,
+                       "--output",      shard,    "--objective",      objective, "--masking",        "none",
+                       "--dupe-factor", "1",      "--short-seq-prob", "0",       "--max-seq-length", "10",
+                       "--random-seed", "3",      "--layout",         "prose"});
+    CAPTURE(created.err);
+    REQUIRE(created.code == kOk);
+    const json want = scores_of(evaluate(model, shard, {"--mask-seed", "3"}));
+    for (const std::string& path : {text, lines}) {
+      const json got = scores_of(evaluate(model, path, {"--mask-seed", "3"}));
+      for (const char* figure : {"_loss", "_accuracy"})
+        CHECK(got.at(objective + figure) == want.at(objective + figure));
+    }
+  }
+  bert::testing::patch_json(model + "/config.json", {{"objective", "nsp"}});
+  write_text(text, "The cat sat. A cat sat.");
+  const CommandResult one = evaluate(model, text);
+  CHECK_FALSE(scores_of(one).contains("nsp_loss"));
+  CHECK_THAT(one.err, Contains("next sentences need a text of two documents"));
 }
 
 TEST_CASE("bert evaluate pretraining draws the same masks for all models of a vocabulary", "[unit][evaluate]") {

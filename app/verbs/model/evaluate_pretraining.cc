@@ -23,7 +23,7 @@ bool parse_evaluate_pretraining(int argc, char** argv, EvaluatePretrainingOption
                  "shard, text (.jsonl: the field text), or a directory of shards or of texts")
       ->required();
   app.add_option("--mask-seed", options.mask_seed,
-                 "draw the masks with this seed; by default those of the shards, for others 1");
+                 "draw masks, and pairs of text, with this seed; by default the masks of the shards, for others 1");
   app.add_option("--max-examples", options.max_examples,
                  "examples at most, the same number of every file, its first ones; 0: all")
       ->check(number_in<int64_t>(0, kManyTimes))
@@ -43,7 +43,9 @@ bool parse_evaluate_pretraining(int argc, char** argv, EvaluatePretrainingOption
   app.footer(
       "Shards need models of their vocabulary. Text is cut into examples that every model reads whole, so the "
       "pseudo-perplexity, that of a word, compares models of any vocabularies. Masks depend on the seed and the tokens "
-      "alone. Figures are also those of each file, and of words that occur so many times in the examples.\n\n"
+      "alone. Pairs of text are those of bert data create --layout prose --masking none --dupe-factor 1 "
+      "--short-seq-prob 0. Figures are also those of each file, and of words that occur so many times in the "
+      "examples.\n\n"
       "Example: bert evaluate pretraining --checkpoint runs/phase1,bert-base-uncased --dataset held-out.txt\n"
       "         bert evaluate pretraining --checkpoint runs/phase1 --dataset validation --max-examples 0");
   return parse_command_line(app, argc - 1, argv + 1);

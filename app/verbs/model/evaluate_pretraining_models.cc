@@ -62,8 +62,12 @@ class PretrainingData {
       examples = examples_of_shards(*shards_, tokenizer, options_.max_examples);
     } else {
       examples = examples_of_pieces(pieces_, tokenizer, max_tokens_);
+      if (has_pairs(model.model.objective)) add_pairs(examples, model);
     }
-    if (seed_) draw_masks(examples, tokenizer, *seed_);
+    if (seed_) {
+      draw_masks(examples.examples, tokenizer, *seed_);
+      draw_masks(examples.pairs, tokenizer, *seed_);
+    }
     return examples;
   }
 
@@ -71,6 +75,13 @@ class PretrainingData {
   [[nodiscard]] std::optional<uint64_t> seed() const { return seed_; }
 
  private:
+  void add_pairs(EvaluatedExamples& examples, const Pretrained& model) const {
+    examples.pairs =
+        pairs_of_files(files_, *model.tokenizer, {model.model.objective, max_tokens_, *seed_, options_.max_examples});
+    if (examples.pairs.empty())
+      fmt::print(stderr, "bert evaluate: no pairs for {}: next sentences need a text of two documents\n", model.name);
+  }
+
   static bool begins_as_shard(const std::string& path) {
     const MappedFile file(path);
     return is_shard(file.view().substr(0, 64));

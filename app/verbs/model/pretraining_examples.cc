@@ -4,16 +4,19 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "app/verbs/model/predict_input.h"
+#include "data/examples/example_maker.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/random/counter_random.h"
 #include "data/random/permutation.h"
 #include "data/text/paragraphs.h"
+#include "data/text/sentence_splitter.h"
 #include "data/text/text_input.h"
 #include "data/text/unicode.h"
 
@@ -108,6 +111,31 @@ void add_json_lines(const std::string& path, PieceMaker& maker) {
   }
 }
 
+bool has_json_lines(const std::string& path) { return path.ends_with(".jsonl"); }
+
+/// Adds the sentences of a file until there are `most` tokens of it.
+void add_documents(const std::string& path, const Tokenizer& tokenizer, int64_t most, TokenizedDocuments& documents) {
+  std::vector<int32_t> ids;
+  const auto add = [&](std::string_view sentence) {
+    if (most <= 0) return;
+    ids.clear();
+    tokenizer.encode(sentence, ids);
+    if (!ids.empty()) documents.add_sentence(ids);
+    most -= std::ssize(ids);
+  };
+  if (has_json_lines(path)) {
+    const InputTexts input = read_input_texts(path, "text");
+    for (const InputText& line : input.texts) {
+      split_document(line.text, add);
+      documents.end_document();
+    }
+    return;
+  }
+  const MappedFile file(path);
+  split_prose(file.view(), [&](std::string_view line) { line.empty() ? documents.end_document() : add(line); });
+  file.expect_whole();
+}
+
 }  // namespace
 
 std::vector<std::string> pretraining_files(const std::string& path) {
@@ -170,7 +198,7 @@ TextPieces pieces_of_files(const std::vector<std::string>& files,
   PieceMaker maker(tokenizers, max_tokens - 2, result);  // without [CLS] and [SEP]
   for (size_t source = 0; source < files.size(); ++source) {
     maker.begin_file(source, share_of_file(max_pieces, files.size()));
-    files[source].ends_with(".jsonl") ? add_json_lines(files[source], maker) : add_plain_text(files[source], maker);
+    has_json_lines(files[source]) ? add_json_lines(files[source], maker) : add_plain_text(files[source], maker);
   }
   if (result.pieces.empty()) throw DataError(files.front() + ": has no text with a word");
   return result;
@@ -202,12 +230,40 @@ EvaluatedExamples examples_of_pieces(std::span<const TextPiece> pieces, const To
   return result;
 }
 
-void draw_masks(EvaluatedExamples& examples, const Tokenizer& tokenizer, uint64_t seed) {
+std::vector<EvaluatedExample> pairs_of_files(const std::vector<std::string>& files, const Tokenizer& tokenizer,
+                                             const PairOptions& options) {
+  TokenizedDocuments documents(tokenizer.vocabulary().size());
+  const int64_t share = share_of_file(options.most, files.size());
+  const int64_t tokens = share > INT64_MAX / options.max_tokens ? INT64_MAX : share * options.max_tokens;
+  for (const std::string& file : files) add_documents(file, tokenizer, tokens, documents);
+  std::vector<EvaluatedExample> pairs;
+  if (documents.size() < (options.objective == Objective::kNsp ? 2 : 1)) return pairs;
+  std::vector<uint32_t> which(documents.size());
+  std::iota(which.begin(), which.end(), 0);
+  const PretrainingDataConfig config{.max_seq_length = options.max_tokens,
+                                     .dupe_factor = 1,
+                                     .short_seq_prob = 0,
+                                     .objective = options.objective,
+                                     .masking = StoredMasks::kNone};
+  ExampleMaker maker(documents, which, std::make_shared<const MaskingVocabulary>(tokenizer), config, options.seed);
+  maker.make();
+  PretrainingExample drawn;
+  for (size_t i = 0; i < maker.size() && (options.most == 0 || std::ssize(pairs) < options.most); ++i) {
+    maker.get(i, drawn);
+    EvaluatedExample& pair = pairs.emplace_back();
+    pair.ids = pair.masked_ids = drawn.input_ids;
+    pair.segment_b_start = drawn.segment_b_start;
+    pair.is_random_next = drawn.is_random_next;
+  }
+  return pairs;
+}
+
+void draw_masks(std::vector<EvaluatedExample>& examples, const Tokenizer& tokenizer, uint64_t seed) {
   MaskingConfig config;
   config.max_predictions_per_seq = INT32_MAX;  // as many as 15 % are
   Masker masker(std::make_shared<const MaskingVocabulary>(tokenizer), config);
-  for (size_t i = 0; i < examples.examples.size(); ++i) {
-    EvaluatedExample& example = examples.examples[i];
+  for (size_t i = 0; i < examples.size(); ++i) {
+    EvaluatedExample& example = examples[i];
     CounterRandom random(mix_bits(mix_bits(seed) ^ i));
     example.masked_ids = example.ids;
     example.masked = masker.mask(example.masked_ids, random);

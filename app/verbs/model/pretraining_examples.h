@@ -29,7 +29,8 @@ struct EvaluatedExample {
 
 struct EvaluatedExamples {
   std::vector<EvaluatedExample> examples;
-  std::optional<Objective> objective;  // of pairs of segments; empty: no pairs, or of several objectives
+  std::optional<Objective> objective;   // of pairs of segments; empty: no pairs, or of several objectives
+  std::vector<EvaluatedExample> pairs;  // of the same text as `examples`, without words, where these are no pairs
 };
 
 /// The files of `path`: itself, or those of a directory, sorted by name: its *.shard, else all below it. Throws
@@ -63,8 +64,21 @@ TextPieces pieces_of_files(const std::vector<std::string>& files,
 /// [CLS] piece [SEP] of each.
 EvaluatedExamples examples_of_pieces(std::span<const TextPiece> pieces, const Tokenizer& tokenizer, int64_t max_tokens);
 
+struct PairOptions {
+  Objective objective = Objective::kNsp;
+  int64_t max_tokens = 0;
+  uint64_t seed = 0;
+  int64_t most = 0;  // pairs; 0: all
+};
+
+/// Pairs of segments of the texts of `files`: those that bert data create makes with --layout prose, --masking none,
+/// --dupe-factor 1 and --short-seq-prob 0. The first of them, of so much text as pieces_of_files() takes, about. None if
+/// there is no text for one: next sentences need two documents.
+std::vector<EvaluatedExample> pairs_of_files(const std::vector<std::string>& files, const Tokenizer& tokenizer,
+                                             const PairOptions& options);
+
 /// Draws the masks of all examples anew: 15 % of the tokens (Note [Masked tokens]). A pure function of the seed, the
 /// place of an example and its ids.
-void draw_masks(EvaluatedExamples& examples, const Tokenizer& tokenizer, uint64_t seed);
+void draw_masks(std::vector<EvaluatedExample>& examples, const Tokenizer& tokenizer, uint64_t seed);
 
 }  // namespace bert

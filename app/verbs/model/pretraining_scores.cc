@@ -156,6 +156,21 @@ size_t end_of_batch(const std::vector<EvaluatedExample>& examples, size_t begin)
   return end;
 }
 
+/// Examples of a batch, and the labels of their pairs.
+struct ScoredBatch {
+  std::vector<MaskedSequence> sequences;
+  std::vector<int64_t> labels;
+};
+
+ScoredBatch batch_between(const std::vector<EvaluatedExample>& examples, size_t begin, size_t end) {
+  ScoredBatch batch;
+  for (size_t i = begin; i < end; ++i) {
+    batch.sequences.push_back({examples[i].masked_ids, examples[i].segment_b_start, examples[i].masked});
+    batch.labels.push_back(examples[i].is_random_next ? 1 : 0);
+  }
+  return batch;
+}
+
 /// Adds the prediction of each word token of `example`, masked alone.
 void add_pseudo(PretrainingScorer& scorer, const EvaluatedExample& example, int32_t mask_id,
                 PretrainingScores& scores) {
@@ -194,20 +209,15 @@ PretrainingScores score_pretraining(const Pretrained& pretrained, const Evaluate
   int64_t longest = 1;
   for (const EvaluatedExample& example : all) longest = std::max(longest, std::ssize(example.ids));
   const auto work = static_cast<double>(all.size() + pseudo * static_cast<size_t>(longest));
+  std::vector<Prediction> of_pairs;
   for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
     end = end_of_batch(all, begin);
-    std::vector<MaskedSequence> sequences;
-    std::vector<int64_t> labels;
-    for (size_t i = begin; i < end; ++i) {
-      sequences.push_back({all[i].masked_ids, all[i].segment_b_start, all[i].masked});
-      labels.push_back(all[i].is_random_next ? 1 : 0);
-      scores.unknown_tokens += std::ranges::count(all[i].ids, vocabulary.unk_id());
-    }
-    std::vector<Prediction> of_pairs;
-    const std::vector<Prediction> of_tokens = scorer.masked_tokens(sequences, labels, pairs ? &of_pairs : nullptr);
-    for (const Prediction& one : of_pairs) scores.pairs.add(one.loss, one.correct);
+    const ScoredBatch batch = batch_between(all, begin, end);
+    const std::vector<Prediction> of_tokens =
+        scorer.masked_tokens(batch.sequences, batch.labels, pairs ? &of_pairs : nullptr);
     auto next = of_tokens.begin();
     for (size_t i = begin; i < end; ++i) {
+      scores.unknown_tokens += std::ranges::count(all[i].ids, vocabulary.unk_id());
       for (const MaskedToken& token : all[i].masked) {
         scores.masked.add(next->loss, next->correct);
         scores.by_source[all[i].source].add(next->loss, next->correct);
@@ -218,6 +228,12 @@ PretrainingScores score_pretraining(const Pretrained& pretrained, const Evaluate
     }
     progress(static_cast<double>(end) / work);
   }
+  for (size_t begin = 0, end = 0; begin < examples.pairs.size(); begin = end) {
+    end = end_of_batch(examples.pairs, begin);
+    const ScoredBatch batch = batch_between(examples.pairs, begin, end);
+    scorer.masked_tokens(batch.sequences, batch.labels, &of_pairs);
+  }
+  for (const Prediction& one : of_pairs) scores.pairs.add(one.loss, one.correct);
   for (size_t i = 0; i < pseudo; ++i) {
     add_pseudo(scorer, all[i * all.size() / pseudo], vocabulary.mask_id(), scores);
     progress(static_cast<double>(all.size() + (i + 1) * static_cast<size_t>(longest)) / work);
