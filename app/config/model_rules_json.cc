@@ -100,6 +100,7 @@ void write_rules(const ModelDescription& model,
                  const std::function<void(const char* key, nlohmann::ordered_json value)>& set) {
   if (model.multi_label) set("problem_type", kMultiLabelProblem);
   if (!model.label_thresholds.empty()) set("label_thresholds", model.label_thresholds);
+  if (model.null_threshold) set(kNullThresholdKey, *model.null_threshold);
   if (model.logit_scores) set("sentence_transformers", {{"activation_fn", kIdentityActivation}});
   if (model.max_tokens > 0) set("model_max_length", model.max_tokens);
   if (model.cut_at_begin) set("truncation_side", "left");
@@ -124,6 +125,7 @@ void read_rules(const nlohmann::json& object, const std::string& place, ModelDes
   if (object.contains("problem_type"))
     model.multi_label = string_member(object, "problem_type", place) == kMultiLabelProblem;
   model.label_thresholds = read_label_thresholds(object, place);
+  model.null_threshold = read_null_threshold(object, place);
   model.logit_scores = gives_logits(object, place);
   model.max_tokens = read_max_length(object, "model_max_length", place);
   if (object.contains("truncation_side"))
@@ -143,6 +145,11 @@ std::vector<double> read_label_thresholds(const nlohmann::json& object, const st
     thresholds.push_back(value.get<double>());
   }
   return thresholds;
+}
+
+std::optional<double> read_null_threshold(const nlohmann::json& object, const std::string& place) {
+  if (!object.contains(kNullThresholdKey)) return std::nullopt;
+  return number_member(object, kNullThresholdKey, place);
 }
 
 int64_t read_max_length(const nlohmann::json& object, const char* key, const std::string& place) {

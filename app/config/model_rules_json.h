@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ AddedToken read_added_token(const nlohmann::json& object, int64_t id, const std:
 std::vector<AddedToken> read_added_tokens(const nlohmann::json& list, const std::string& place);
 
 /// Calls set(key, value) for each rule of `model` that is not the default: problem_type, model_max_length,
-/// label_thresholds (a number for each label), sentence_transformers, truncation_side, added_tokens and
+/// label_thresholds (a number for each label), null_score_diff_threshold, sentence_transformers, truncation_side, added_tokens and
 /// sentence_encoder.
 void write_rules(const ModelDescription& model,
                  const std::function<void(const char* key, nlohmann::ordered_json value)>& set);
@@ -38,9 +39,13 @@ void read_rules(const nlohmann::json& object, const std::string& place, ModelDes
 /// The key label_thresholds; empty where it is missing. Throws DataError, which names `place`.
 std::vector<double> read_label_thresholds(const nlohmann::json& object, const std::string& place);
 
+/// The key null_score_diff_threshold; empty where it is missing. Throws DataError, which names `place`.
+std::optional<double> read_null_threshold(const nlohmann::json& object, const std::string& place);
+
 /// The key model_max_length, which transformers writes as 1e30 where there is no limit: 0 then, and where it is missing.
 int64_t read_max_length(const nlohmann::json& object, const char* key, const std::string& place);
 
+inline constexpr const char* kNullThresholdKey = "null_score_diff_threshold";
 inline constexpr const char* kMultiLabelProblem = "multi_label_classification";
 /// The activation whose scores are logits, by its name in sentence-transformers.
 inline constexpr const char* kIdentityActivation = "torch.nn.modules.linear.Identity";

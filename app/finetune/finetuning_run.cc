@@ -417,7 +417,7 @@ void FinetuningRun::describe(Checkpoint& checkpoint) {
   // The figures of the log may be those of the best weights; the threshold belongs to the weights of the checkpoint.
   if (inputs_.task.no_answers && null_threshold_) checkpoint.state.metrics[kNullThresholdFigure] = *null_threshold_;
   put_thresholds(label_thresholds_, checkpoint.state.metrics);
-  take_label_thresholds(checkpoint.state.metrics, model);
+  take_thresholds(checkpoint.state.metrics, model);
   checkpoint.files = hugging_face_files(model, dtype_name(checkpoint.model));
 }
 

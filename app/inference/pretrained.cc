@@ -16,7 +16,6 @@
 #include "app/inference/export_config.h"
 #include "app/interop/formats.h"
 #include "app/tasks/label_set_scoring.h"
-#include "app/tasks/task_scoring.h"
 #include "data/io/error.h"
 #include "data/tasks/entity_markers.h"
 #include "data/tasks/task_definition.h"
@@ -52,6 +51,10 @@ Pretrained complete(Pretrained result) {
   const at::Tensor* classifier = result.weights.find("classifier.weight");
   model.start_markers = kind_of_task(model.task) == TaskKind::kClassification && classifier != nullptr &&
                         classifier->size(1) == 2 * model.config.hidden_size;
+  if (model.null_threshold && model.task_data) {
+    model.task_data->null_score_diff_threshold = *std::exchange(model.null_threshold, std::nullopt);
+    model.task_data->search_null_threshold = false;
+  }
   if (!model.label_thresholds.empty() && model.label_thresholds.size() != model.labels.size()) {
     throw DataError(fmt::format("{}: has {} label_thresholds; expected one for each of {} labels", result.name,
                                 model.label_thresholds.size(), model.labels.size()));
@@ -81,12 +84,7 @@ Pretrained load_checkpoint(const std::string& path, WeightsKind weights,
   ModelDescription& model = checkpoint.state.model;
   read_trained_model(checkpoint.state.config, model, checkpoint.directory + "/" + kStateFile);
   if (take_sentence_encoder(model)) erase_classifier(checkpoint.model);
-  const std::map<std::string, double>& figures = checkpoint.state.metrics;
-  if (const auto threshold = figures.find(kNullThresholdFigure); model.task_data && threshold != figures.end()) {
-    model.task_data->null_score_diff_threshold = threshold->second;
-    model.task_data->search_null_threshold = false;
-  }
-  take_label_thresholds(figures, model);
+  take_thresholds(checkpoint.state.metrics, model);
   if (model.task_data) model.task_data->search_label_threshold = ThresholdSearch::kNone;
   return complete({.name = checkpoint.directory,
                    .model = std::move(model),

@@ -80,7 +80,7 @@ ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
   source.states_case = true;
   read_trained_model(state.config, source.model, state_file);
   take_sentence_encoder(source.model);
-  take_label_thresholds(state.metrics, source.model);
+  take_thresholds(state.metrics, source.model);
   if (manifest.contains(kTokenizerFile)) source.model.tokenizer_model = read_file(directory + "/" + kTokenizerFile);
   if (const std::string file = directory + "/" + kOriginalsFile; manifest.contains(kOriginalsFile))
     source.originals = parse_originals(read_file(file), file);

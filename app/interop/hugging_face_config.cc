@@ -146,6 +146,7 @@ ModelDescription read_hugging_face_config(const std::string& path) {
   read_task(config, result);
   result.labels = labels_of(config, path);
   result.label_thresholds = read_label_thresholds(config, path);
+  result.null_threshold = read_null_threshold(config, path);
   if (result.labels.size() == 1) result.logit_scores = gives_logits(config, path);
   return result;
 }

@@ -41,6 +41,7 @@ std::string config_file(const ModelDescription& model, const std::string& dtype,
   if (numbers) config["problem_type"] = "regression";
   if (model.multi_label && labels.size() > 1) config["problem_type"] = kMultiLabelProblem;
   if (!model.label_thresholds.empty()) config["label_thresholds"] = model.label_thresholds;
+  if (model.null_threshold) config[kNullThresholdKey] = *model.null_threshold;
   if (model.logit_scores) config["sentence_transformers"] = {{"activation_fn", kIdentityActivation}};
   if (!model.task.empty()) config["finetuning_task"] = model.task;
   config["pad_token_id"] = pad_id;

@@ -78,9 +78,11 @@ std::vector<double> thresholds_in(const std::map<std::string, double>& figures,
   return thresholds;
 }
 
-void take_label_thresholds(const std::map<std::string, double>& figures, ModelDescription& model) {
+void take_thresholds(const std::map<std::string, double>& figures, ModelDescription& model) {
   if (model.multi_label && model.label_thresholds.empty())
     model.label_thresholds = thresholds_in(figures, model.labels);
+  if (const auto found = figures.find(kNullThresholdFigure); found != figures.end())
+    model.null_threshold = found->second;
 }
 
 TaskScores score_label_sets(const TaskExamples& examples, std::span<const float> logits, const TaskDataConfig& config) {

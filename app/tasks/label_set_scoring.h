@@ -23,8 +23,9 @@ std::string label_threshold_figure(const std::string& label);
 /// The thresholds of the labels among the figures of a run; empty if these have none.
 std::vector<double> thresholds_in(const std::map<std::string, double>& figures, const std::vector<std::string>& labels);
 
-/// Gives `model`, of a run with these figures, the thresholds that were searched, if it has none.
-void take_label_thresholds(const std::map<std::string, double>& figures, ModelDescription& model);
+/// Gives `model`, of a run with these figures, the thresholds that were searched: those of labels, if it has none, and
+/// that of questions without an answer.
+void take_thresholds(const std::map<std::string, double>& figures, ModelDescription& model);
 
 /// score_task() of independent labels. `logits`: [examples, labels]. A label is predicted where its probability exceeds
 /// its threshold.

@@ -6,7 +6,9 @@
 #include "app/finetune/finetuning_run.h"
 #include "app/inference/pretrained.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
 #include "data/io/files.h"
+#include "tests/support/command_testing.h"
 #include "tests/support/tiny_finetuning.h"
 #include "tests/testing.h"
 
@@ -46,8 +48,17 @@ TEST_CASE("The null threshold of the development set decides about the test file
   // A search on the test file would make every answer empty.
   CHECK(json_of(config.run_directory + "/test_predictions.json") == json({{"a", "7 8"}, {"b", "12"}}));
   // A checkpoint keeps it, so that a data set of any kind is judged by it.
-  const Pretrained trained = load_pretrained(config.run_directory);
-  REQUIRE(trained.model.task_data);
-  CHECK(trained.model.task_data->null_score_diff_threshold == highest);
-  CHECK_FALSE(trained.model.task_data->search_null_threshold);
+  const std::string hf = directory.path("hf"), own = directory.path("own");
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"convert", "--to", "huggingface", "--input", config.run_directory, "--output", hf},
+        std::vector<std::string>{"convert", "--from", "huggingface", "--input", hf, "--output", own}})
+    REQUIRE(bert::testing::run_command(convert_command, arguments).code == kOk);
+  CHECK(json_of(hf + "/config.json")["null_score_diff_threshold"] == highest);
+  for (const std::string& model : {config.run_directory, hf, own}) {
+    CAPTURE(model);
+    const Pretrained trained = load_pretrained(model);
+    REQUIRE(trained.model.task_data);
+    CHECK(trained.model.task_data->null_score_diff_threshold == highest);
+    CHECK_FALSE(trained.model.task_data->search_null_threshold);
+  }
 }
