@@ -108,7 +108,7 @@ TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, 
   const size_t count = found.texts.size();
   std::vector<TableColumn> wanted;
   for (const std::string& name : found.texts) wanted.push_back({name, true, /*list=*/true});
-  wanted.push_back({found.label, !found.label.empty()});
+  wanted.push_back({found.label, !found.label.empty(), /*list=*/labels == RowLabels::kNumbers});
   TableReader table(path, wanted, {.format = table_format(path), .header = {}, .same_width = false});
   rows.has_labels = table.has(count);
   std::vector<std::string> names;
@@ -131,9 +131,17 @@ TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, 
       names.push_back(label);
       continue;
     }
-    const auto value = number_of<double>(label);
-    if (!value || !std::isfinite(*value)) table.fail(count, fmt::format("want a number, got \"{}\"", label));
-    row.value = *value;
+    const std::vector<std::string>* const scores = table.list(count);
+    if (scores != nullptr && (scores->size() != 2 || texts.size() != 3))
+      table.fail(count,
+                 fmt::format("the list has {} scores for {} texts; want two, of positive and negative, for three",
+                             scores->size(), texts.size()));
+    const auto number = [&](const std::string& text) {
+      const auto value = number_of<double>(text);
+      if (!value || !std::isfinite(*value)) table.fail(count, fmt::format("want a number, got \"{}\"", text));
+      return *value;
+    };
+    row.value = scores == nullptr ? number(label) : number((*scores)[0]) - number((*scores)[1]);
   }
   if (rows.texts.empty()) throw DataError(path + ": the table has no rows");
   if (labels == RowLabels::kClasses) number_classes(rows, names);

@@ -25,7 +25,8 @@ enum class RowLabels : uint8_t { kNumbers, kClasses };
 /// Reads the rows of the table `path`, or the questions of a file of SQuAD with their paragraphs. The texts are
 /// TextExample::text, text_pair and choices. In JSON lines, Parquet and Arrow the last column of texts may have lists, as
 /// long in all rows: the losses of sentence-transformers take equal columns. With a column for labels, `has_labels` is
-/// true and `value` is the label. With kClasses, task.labels has the names.
+/// true and `value` is the label; a list of two numbers, the scores of the positive and the negative of three texts, is
+/// their difference. With kClasses, task.labels has the names.
 /// Throws DataError with file, line and column for a missing column, an empty text, another number of texts than in the
 /// first row, and a label that is not finite; InputMissing; IoError.
 TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, RowLabels labels = RowLabels::kNumbers);

@@ -146,6 +146,32 @@ TEST_CASE("A list of negatives trains a reranker as columns do", "[unit][finetun
   CHECK(rerank_losses_of(config) == expected);
 }
 
+TEST_CASE("Two scores of a row train a reranker as their difference does", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_passages(directory, RerankLoss::kMarginMse);  // of margins 4
+  config.max_steps = 4;
+  REQUIRE(finetune(config, false) == kOk);
+  const std::vector<double> expected = rerank_losses_of(config);
+  std::ifstream table(config.data.train_file);
+  config.data.train_file = directory.path("scores.jsonl");
+  std::ofstream lines(config.data.train_file);
+  std::string query, positive, negative, rest;
+  std::getline(table, rest);  // the header
+  while (std::getline(table, query, ',') && std::getline(table, positive, ',') && std::getline(table, negative, ',')) {
+    std::getline(table, rest);
+    lines << json{{"query", query}, {"positive", positive}, {"negative", negative}, {"scores", {6.5, 2.5}}} << "\n";
+  }
+  lines.close();
+  config.rerank.label_column = "scores";
+  config.run_directory += "-scores";
+  REQUIRE(finetune(config, false) == kOk);
+  CHECK(rerank_losses_of(config) == expected);
+  std::ofstream(config.data.train_file) << json{
+      {"query", "10"}, {"positive", "10 30"}, {"negative", "11 31"}, {"scores", {6.5, 2.5, 1}}};
+  config.run_directory += "-three";
+  CHECK_THAT(finetuning_refusal<DataError>(config), Contains("column scores: the list has 3 scores for 3 texts"));
+}
+
 TEST_CASE("Rows and settings that do not fit a reranker's loss are refused", "[unit][finetune]") {
   const TemporaryDirectory directory;
   FinetuneConfig config = tiny_passages(directory, RerankLoss::kMarginMse);
