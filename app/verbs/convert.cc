@@ -118,7 +118,8 @@ int convert_command(int argc, char** argv) {
       "transformers, google a checkpoint of TensorFlow, nvidia a state dict of torch.save(). --to huggingface writes "
       "config.json, model.safetensors, vocab.txt, tokenizer.json, tokenizer_config.json and special_tokens_map.json. "
       "Both "
-      "together convert without a checkpoint in between. Weights keep their bits.");
+      "together convert without a checkpoint in between. Weights keep their bits. Moments of an optimizer stay "
+      "behind: initial_vocabulary.rows with initial_optimizer_state of bert pretrain keeps those of kept tokens.");
   ConvertOptions options;
   app.add_option("--from", options.from, "format of the input; default: a checkpoint, or whatever format it has")
       ->check(CLI::IsMember(format_names()));
