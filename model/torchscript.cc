@@ -226,7 +226,7 @@ Kind kind_of(torch::nn::Module& module, ExportedAttention attention) {
     return {
         config,
         [config, m](const Mirror& model, const Input& input) {
-          return m->outputs(encode(child(model, "bert"), input, config), input.attention_mask,
+          return m->outputs(encode(child(model, "bert"), input, config), input.input_ids, input.attention_mask,
                             [&](const std::string& name) { return parameter_named(model, name); });
         },
         [m](const Input& input) { return m->forward(input.input_ids, input.token_type_ids, input.attention_mask); }};

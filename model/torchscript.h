@@ -29,6 +29,7 @@ struct EncoderWithOutputs : torch::nn::Module {
   /// The same from hidden states [B, S, H], in ATen operators that hold for every B and S. `parameter` gives a parameter
   /// of the export by its name in state_dict(); both have the dtype of the export. Values at padding may be any.
   [[nodiscard]] virtual std::vector<torch::Tensor> outputs(const torch::Tensor& hidden_states,
+                                                           const torch::Tensor& input_ids,
                                                            const torch::Tensor& attention_mask,
                                                            const ParameterNamed& parameter) const = 0;
 

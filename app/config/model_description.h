@@ -24,6 +24,7 @@ struct ModelDescription {
   bool multi_label = false;               // of a classifier: each label is true or false by itself
   std::vector<double> label_thresholds = {};     // of such labels, in their order, as searched; empty: none were
   bool start_markers = false;                    // of a classifier: EntityMarkers::kStartMarkers
+  bool window_attention = false;                 // the weights weigh windows: WindowPooling::kAttention
   std::optional<double> null_threshold = {};     // of SQuAD 2.0, as searched; empty: none was
   bool logit_scores = false;                     // of a reranker: a score is the logit, not its sigmoid
   std::optional<TaskDataConfig> task_data = {};  // tokenization and columns of a run of fine-tuning

@@ -9,6 +9,7 @@
 #include <numbers>
 #include <utility>
 
+#include "app/interop/hugging_face_files.h"
 #include "app/interop/transpose.h"
 #include "data/io/error.h"
 
@@ -36,6 +37,7 @@ class GraphOfBert {
   void features();
   void question_answering();
   void sequence_classification();
+  void entity_markers();
   void token_classification();
   void multiple_choice();
 
@@ -360,6 +362,23 @@ void GraphOfBert::sequence_classification() {
   graph_.output("logits", linear("classifier", pool(encode(inputs())), hidden_, count), {kBatch, count});
 }
 
+/// Reads the states of the tokens [E1] and [E2], found by their ids.
+void GraphOfBert::entity_markers() {
+  const std::string scope = "markers";
+  const GraphInputs input = inputs();
+  const Name x = encode(input);
+  std::vector<Name> states;
+  for (const int64_t id : model_.marker_ids) {
+    const Name found =
+        node("Cast", scope, {node("Equal", scope, {input.input_ids, graph_.integer(id)})}, {{"to", onnx_type("F32")}});
+    const Name place = node("ArgMax", scope, {found}, {{"axis", int64_t{1}}, {"keepdims", int64_t{1}}});  // [B, 1]
+    states.push_back(node("GatherND", scope, {x, place}, {{"batch_dims", int64_t{1}}}));
+  }
+  const Name both = node("Concat", scope, states, {{"axis", int64_t{1}}});
+  const int64_t count = labels("classifier");
+  graph_.output("logits", linear("classifier", both, 2 * hidden_, count), {kBatch, count});
+}
+
 void GraphOfBert::token_classification() {
   const int64_t count = labels("classifier");
   graph_.output("logits", linear("classifier", encode(inputs()), hidden_, count), {kBatch, kSequence, count});
@@ -391,6 +410,7 @@ constexpr Architecture kArchitectures[] = {
     {"BertModel", &GraphOfBert::features},
     {"BertForQuestionAnswering", &GraphOfBert::question_answering},
     {"BertForSequenceClassification", &GraphOfBert::sequence_classification},
+    {kMarkerArchitecture, &GraphOfBert::entity_markers},
     {"BertForTokenClassification", &GraphOfBert::token_classification},
     {"BertForMultipleChoice", &GraphOfBert::multiple_choice},
 };

@@ -1,6 +1,8 @@
 // BERT as an ONNX graph.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +21,7 @@ struct NamedModel {
   std::string architecture;                      // the class whose state dict the tensors are, as transformers names it
   std::vector<TensorSource> tensors;             // F32, or all F16
   std::optional<SentenceEncoder> sentence = {};  // of a BertModel: what gives the vectors of texts
+  std::array<int64_t, 2> marker_ids = {};        // of a BertForEntityMarkers: [E1] and [E2]
 };
 
 /// The graph of `model`. Inputs are input_ids, attention_mask and token_type_ids, int64 [B, S] with padding on the
@@ -28,6 +31,7 @@ struct NamedModel {
 ///   BertForMaskedLM                logits [B, S, V]
 ///   BertForQuestionAnswering       start_logits [B, S], end_logits [B, S]
 ///   BertForSequenceClassification  logits [B, C]
+///   BertForEntityMarkers           logits [B, C]; each text has one [E1] and one [E2]
 ///   BertForTokenClassification     logits [B, S, C]
 ///   BertForMultipleChoice          logits [B, N]; the inputs are [B, N, S]
 ///   BertModel with `sentence`      sentence_embedding [B, D], token_embeddings [B, S, H]

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "app/interop/hugging_face_files.h"
 #include "data/io/error.h"
 
 namespace bert {
@@ -21,7 +22,7 @@ std::vector<std::vector<int64_t>> outputs_of(const TritonModel& model) {
   if (name == "BertForPreTraining") return {{-1, vocabulary}, {2}};
   if (name == "BertForMaskedLM") return {{-1, vocabulary}};
   if (name == "BertForQuestionAnswering") return {{-1}, {-1}};
-  if (name == "BertForSequenceClassification") return {{model.num_labels}};
+  if (name == "BertForSequenceClassification" || name == kMarkerArchitecture) return {{model.num_labels}};
   if (name == "BertForTokenClassification") return {{-1, model.num_labels}};
   if (name == "BertForMultipleChoice") return {{1}};
   if (name == "BertModel" && model.vector_size > 0) return {{model.vector_size}, {-1, hidden}};

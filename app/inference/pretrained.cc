@@ -16,6 +16,7 @@
 #include "app/inference/export_config.h"
 #include "app/interop/formats.h"
 #include "app/tasks/label_set_scoring.h"
+#include "cuda_ext/window_pooling.h"
 #include "data/io/error.h"
 #include "data/tasks/entity_markers.h"
 #include "data/tasks/task_definition.h"
@@ -51,6 +52,7 @@ Pretrained complete(Pretrained result) {
   const at::Tensor* classifier = result.weights.find("classifier.weight");
   model.start_markers = kind_of_task(model.task) == TaskKind::kClassification && classifier != nullptr &&
                         classifier->size(1) == 2 * model.config.hidden_size;
+  model.window_attention = result.weights.contains(kWindowAttention);
   if (model.null_threshold && model.task_data) {
     model.task_data->null_score_diff_threshold = *std::exchange(model.null_threshold, std::nullopt);
     model.task_data->search_null_threshold = false;
@@ -172,6 +174,7 @@ TaskDataConfig text_settings(const ModelDescription& model) {
   const bool marked = classes && std::ranges::find(model.vocabulary, kEntityMarkers[0]) != model.vocabulary.end();
   if (!given && marked) settings.entity_markers = EntityMarkers::kCls;
   if (model.start_markers) settings.entity_markers = EntityMarkers::kStartMarkers;
+  if (model.window_attention) settings.window_pooling = WindowPooling::kAttention;
   return settings;
 }
 

@@ -58,6 +58,7 @@ std::vector<torch::Tensor> SentenceModel::forward(const torch::Tensor& input_ids
 }
 
 std::vector<torch::Tensor> SentenceModel::outputs(const torch::Tensor& hidden_states,
+                                                  const torch::Tensor& /*input_ids*/,
                                                   const torch::Tensor& attention_mask,
                                                   const ParameterNamed& parameter) const {
   const SentenceEncoder& encoder = head_.encoder();

@@ -18,7 +18,7 @@ class SentenceModel : public EncoderWithOutputs {
 
   std::vector<torch::Tensor> forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                                      const torch::Tensor& attention_mask) override;
-  [[nodiscard]] std::vector<torch::Tensor> outputs(const torch::Tensor& hidden_states,
+  [[nodiscard]] std::vector<torch::Tensor> outputs(const torch::Tensor& hidden_states, const torch::Tensor& input_ids,
                                                    const torch::Tensor& attention_mask,
                                                    const ParameterNamed& parameter) const override;
 

@@ -36,6 +36,8 @@ class TaskModel {
 
   [[nodiscard]] std::shared_ptr<torch::nn::Module> module() const;
   [[nodiscard]] BertModelImpl& encoder();
+  /// The model itself, made with `start_markers`.
+  [[nodiscard]] const BertForEntityMarkers& marker_model() const { return std::get<BertForEntityMarkers>(model_); }
   /// The head; nullptr for embeddings without a classifier.
   [[nodiscard]] LinearImpl* head();
   /// BertForSequenceClassification::window_attention; undefined in other models.

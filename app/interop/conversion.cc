@@ -18,7 +18,6 @@
 #include "app/interop/sentence_transformers.h"
 #include "app/system/crypto.h"
 #include "app/tasks/label_set_scoring.h"
-#include "cuda_ext/window_pooling.h"
 #include "data/io/atomic_directory.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -61,13 +60,6 @@ std::vector<TensorSource> own_tensors(const std::shared_ptr<const SafetensorsFil
 
 }  // namespace
 
-void refuse_own_weight(const std::string& path, const std::string& name) {
-  if (name != kWindowAttention) return;
-  throw DataError(path + ": weighs windows of long texts by " + name +
-                  ", which exports, conversions and averages have no place for; fine-tune with "
-                  "data.window_pooling=mean, max or first");
-}
-
 ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
                                       const std::function<void(const std::string& message)>& note,
                                       const ShareDone& progress) {
@@ -89,7 +81,6 @@ ForeignCheckpoint read_own_checkpoint(const std::string& path, bool raw_weights,
     averages = std::make_shared<const SafetensorsFile>(directory + "/" + kOptimizerFile);
   std::vector<TensorSource> tensors =
       own_tensors(std::make_shared<const SafetensorsFile>(directory + "/" + kModelFile), averages);
-  for (const TensorSource& tensor : tensors) refuse_own_weight(directory, tensor.name);
   const Objective objective = source.model.objective;
   const auto behind = std::stable_partition(tensors.begin(), tensors.end(), [](const TensorSource& tensor) {
     return !tensor.name.starts_with(kSentencePrefix);

@@ -13,9 +13,6 @@ namespace bert {
 /// Called with the share of the work that is done.
 using ShareDone = std::function<void(double share)>;
 
-/// Throws DataError for a weight of `path` with this name if exports and conversions have no place for it.
-void refuse_own_weight(const std::string& path, const std::string& name);
-
 /// Verifies every byte of the checkpoint that `path` stands for (find_valid_checkpoint() in app/checkpoint/files.h), and
 /// opens it as the source of a conversion. `raw_weights`: not their moving averages, which are taken where the run kept
 /// them. Throws DataError, InputMissing, IoError.

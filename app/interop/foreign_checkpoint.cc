@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "app/parse/bounded_json.h"
+#include "cuda_ext/window_pooling.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
 #include "data/io/mapping_guard.h"
@@ -284,6 +285,18 @@ std::string task_in(const ForeignCheckpoint& checkpoint, const std::vector<Tenso
   return words ? "ner" : "text-classification";
 }
 
+/// Adds a tensor of a task's model. Throws DataError for another dtype or shape.
+void take_task_tensor(ForeignCheckpoint& checkpoint, const TensorSource& tensor, const std::vector<int64_t>& shape) {
+  check_dtype(checkpoint.path, tensor);
+  if (tensor.shape != shape) {
+    throw DataError(fmt::format("{}: tensor {}: has shape {}; expected {} by hidden_size", checkpoint.path, tensor.name,
+                                shape_text(tensor.shape), shape_text(shape)));
+  }
+  checkpoint.tensors.push_back(tensor);
+  checkpoint.report.loaded.push_back(tensor.name);
+  std::erase(checkpoint.report.unexpected, tensor.name);
+}
+
 /// Adds the head `name` of the task. Returns the number of its outputs.
 int64_t take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& found, const std::string& name) {
   int64_t rows = 0;
@@ -292,18 +305,11 @@ int64_t take_head(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>
     if (tensor == nullptr)
       throw DataError(fmt::format("{}: lacks tensor {}{}, the head of task {}", checkpoint.path, name, part,
                                   checkpoint.model.task));
-    check_dtype(checkpoint.path, *tensor);
     if (rows == 0) rows = tensor->shape.empty() ? 0 : tensor->shape.front();
     std::vector<int64_t> shape = {rows};
     const int64_t inputs = (checkpoint.model.start_markers ? 2 : 1) * checkpoint.model.config.hidden_size;
     if (tensor->name.ends_with("weight")) shape.push_back(inputs);
-    if (tensor->shape != shape || rows == 0) {
-      throw DataError(fmt::format("{}: tensor {}: has shape {}; expected {} by hidden_size", checkpoint.path,
-                                  tensor->name, shape_text(tensor->shape), shape_text(shape)));
-    }
-    checkpoint.tensors.push_back(*tensor);
-    checkpoint.report.loaded.push_back(tensor->name);
-    std::erase(checkpoint.report.unexpected, tensor->name);
+    take_task_tensor(checkpoint, *tensor, shape);
   }
   return rows;
 }
@@ -348,6 +354,9 @@ void take_task(ForeignCheckpoint& checkpoint, const std::vector<TensorSource>& f
     throw DataError(checkpoint.path + ": lacks bert.pooler, which feeds the head of task " + model.task);
   const int64_t outputs = take_head(checkpoint, found, answers ? kAnswers : kClassifier);
   name_outputs(checkpoint, kind, outputs);
+  const TensorSource* attention = find_tensor(found, kWindowAttention);
+  if (attention != nullptr && pooler && kind != TaskKind::kMultipleChoice)
+    take_task_tensor(checkpoint, *attention, {model.config.hidden_size});
   // A single output without a problem_type is the logit of a yes, as in transformers' pipeline.
   if (kind == TaskKind::kClassification && outputs == 1) model.multi_label = true;
 }

@@ -384,7 +384,8 @@ TEST_CASE("What has no ONNX graph is refused, with the tensor or the architectur
   CHECK_THROWS_WITH(bert_onnx_graph(model),
                     "golden: architecture BertForNextSentencePrediction has no ONNX graph; expected one of "
                     "BertForPreTraining, BertForMaskedLM, BertModel, BertForQuestionAnswering, "
-                    "BertForSequenceClassification, BertForTokenClassification, BertForMultipleChoice");
+                    "BertForSequenceClassification, BertForEntityMarkers, BertForTokenClassification, "
+                    "BertForMultipleChoice");
   model.architecture = "BertForQuestionAnswering";
   CHECK_THROWS_WITH(bert_onnx_graph(model),
                     "golden: has no tensor qa_outputs.weight; BertForQuestionAnswering needs it");

@@ -13,20 +13,26 @@
 #include "app/inference/task_predictor.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/verbs.h"
 #include "data/loader/task_loader.h"
 #include "data/tasks/text_windows.h"
+#include "tests/support/command_testing.h"
 #include "tests/support/load_checkpoint.h"
 #include "tests/support/mismatch.h"
 #include "tests/support/pretrain_process.h"
 #include "tests/support/tiny_finetuning.h"
+#include "tests/support/torchscript_file.h"
 #include "tests/testing.h"
 
 using namespace bert;
 using bert::testing::Approx;
+using bert::testing::Command;
+using bert::testing::CommandResult;
 using bert::testing::Contains;
 using bert::testing::finetuning_refusal;
 using bert::testing::load_checkpoint;
 using bert::testing::mismatch;
+using bert::testing::run_command;
 using bert::testing::TemporaryDirectory;
 using bert::testing::tiny_task;
 using bert::testing::tiny_task_of;
@@ -318,6 +324,56 @@ TEST_CASE("A run over windows answers with windows, and does not depend on its m
   const EncodedInput encoded = TaskPredictor(trained, {}).encode({.text = "5 6 7 8 9 10 11 12 13", .second = ""});
   CHECK(encoded.features.sequences.size() == 2);
   CHECK_FALSE(encoded.cut);
+}
+
+TEST_CASE("Weights of windows go into conversions, averages and exports", "[unit][long_texts]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_task(directory, "run");
+  config.data.task.max_seq_length = 8;
+  config.data.task.doc_stride = 3;
+  config.data.task.long_texts = LongTexts::kWindows;
+  config.data.task.window_pooling = WindowPooling::kAttention;
+  REQUIRE(finetune(config, false) == kOk);
+  const auto say = [&](Command command, std::vector<std::string> arguments) {
+    const CommandResult result = run_command(command, arguments);
+    CAPTURE(result.err);
+    REQUIRE(result.code == kOk);
+    return result;
+  };
+  const std::string hf = directory.path("hf"), own = directory.path("own"), script = directory.path("x.pt"),
+                    average = directory.path("average");
+  say(convert_command, {"convert", "--to", "huggingface", "--input", config.run_directory, "--output", hf});
+  say(convert_command, {"convert", "--from", "huggingface", "--input", hf, "--output", own});
+  say(checkpoint_command, {"checkpoint", "average", config.run_directory, "--last", "2", "--output", average});
+  CHECK_THAT(say(export_command, {"export", "--checkpoint", config.run_directory, "--output", script}).err,
+             Contains("answers for a text of one window"));
+  const auto logits = [&](const std::string& model, const std::string& text) {
+    const PredictorOptions options{.long_texts = LongTexts::kWindows, .stride = 3};
+    const TaskPredictor predictor(load_pretrained(model), options);
+    return predictor.classify({{.text = text, .second = ""}}).front().scores.front().score;
+  };
+  const std::string text = "5 6 7 40 41 42 11 12 13 50 51";
+  const double wanted = logits(config.run_directory, text);
+  CHECK(logits(script, text) == Approx(wanted).margin(1e-6));
+  for (const std::string& model : {hf, own, average}) {
+    CAPTURE(model);
+    const Pretrained read = load_pretrained(model);
+    CHECK(text_settings(read.model).window_pooling == WindowPooling::kAttention);
+    if (model != average)
+      CHECK(read.weights["window_attention"].equal(load_pretrained(config.run_directory).weights["window_attention"]));
+  }
+  // One window: the classifier of transformers, in LibTorch.
+  const TaskPredictor predictor(load_pretrained(config.run_directory), {});
+  const std::vector<int32_t> ids = predictor.encode({.text = "5 40 7", .second = ""}).features.sequences[0].input_ids;
+  std::ifstream in(script, std::ios::binary);
+  ExtraFiles inside;
+  const torch::Tensor batch = torch::tensor(ids).to(torch::kLong).unsqueeze(0);
+  const torch::Tensor got = bert::testing::load_torchscript(in, inside)
+                                .forward({batch, torch::zeros_like(batch), torch::ones_like(batch)})
+                                .toTuple()
+                                ->elements()[0]
+                                .toTensor();
+  CHECK(got.softmax(-1).max().item<double>() == Approx(logits(config.run_directory, "5 40 7")).margin(1e-6));
 }
 
 TEST_CASE("Tasks and settings without windows refuse them by name", "[unit][long_texts]") {

@@ -211,6 +211,26 @@ inline Array reduce(const Array& x, int64_t axis, bool keeps, double start,
   return result;
 }
 
+/// The place of the largest number of each row of the last axis, the first of equals. The axis stays.
+inline Array arg_max(const Array& x) {
+  Array result{x.shape, {}};
+  result.shape.back() = 1;
+  for (auto row = x.values.begin(); row != x.values.end(); row += x.shape.back())
+    result.values.push_back(static_cast<double>(std::max_element(row, row + x.shape.back()) - row));
+  return result;
+}
+
+/// GatherND with batch_dims 1 of data [B, S, H] and places [B, 1]: [B, H].
+inline Array gather_rows(const Array& data, const Array& places) {
+  Array result{{data.shape.at(0), data.shape.at(2)}, {}};
+  for (int64_t i = 0; i < data.shape.at(0); ++i) {
+    const int64_t row = i * data.shape.at(1) + static_cast<int64_t>(places.values.at(static_cast<size_t>(i)));
+    const auto from = data.values.begin() + row * data.shape.at(2);
+    result.values.insert(result.values.end(), from, from + data.shape.at(2));
+  }
+  return result;
+}
+
 inline Array range(double begin, double end, double step) {
   Array result;
   for (double value = begin; value < end; value += step) result.values.push_back(value);
@@ -247,6 +267,8 @@ inline Array run(const OnnxNode& node, const std::vector<Array>& x) {
   if (op == "ReduceL2")
     return each(reduce(x.at(0), node.integers.at("axes").at(0), true, 0, [](double a, double b) { return a + b * b; }),
                 [](double a) { return std::sqrt(a); });
+  if (op == "ArgMax" && axis() + 1 == static_cast<int64_t>(x.at(0).shape.size())) return arg_max(x.at(0));
+  if (op == "GatherND" && node.integers.at("batch_dims").at(0) == 1) return gather_rows(x.at(0), x.at(1));
   if (op == "Range") return range(x.at(0).values.at(0), x.at(1).values.at(0), x.at(2).values.at(0));
   if (op == "Shape")
     return {{static_cast<int64_t>(x.at(0).shape.size())}, {x.at(0).shape.begin(), x.at(0).shape.end()}};

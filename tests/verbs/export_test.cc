@@ -1,5 +1,6 @@
 // bert export --format onnx and triton.
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,9 +12,12 @@
 #include "app/finetune/finetuning_run.h"
 #include "app/inference/export_config.h"
 #include "app/inference/pretrained.h"
+#include "app/inference/task_model.h"
+#include "app/inference/task_predictor.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/verbs.h"
 #include "data/io/files.h"
+#include "data/loader/task_loader.h"
 #include "model/bert.h"
 #include "model/state_dict.h"
 #include "model/torchscript.h"
@@ -259,6 +263,58 @@ TEST_CASE("bert export writes every task's head as ONNX and for Triton, with the
       }
     }
   }
+}
+
+TEST_CASE("An export of start markers finds the markers, and gives the logits of predictions", "[unit][predict]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = bert::testing::tiny_task_of("text-classification", directory);
+  config.data.task.entity_markers = EntityMarkers::kStartMarkers;
+  config.data.dev_file = config.data.train_file = directory.path("relations.jsonl");
+  std::ofstream rows(config.data.train_file);
+  for (int i = 10; i < 18; ++i) {
+    const std::string text = fmt::format("5 [E1]{}[/E1] 6 [E2]{} 8[/E2]", i, 30 - i);
+    rows << nlohmann::json({{"text", text}, {"label", i % 2 == 0 ? "even" : "odd"}}) << "\n";
+  }
+  rows.close();
+  REQUIRE(finetune(config, false) == kOk);
+  const torch::NoGradGuard no_grad;
+  const Pretrained trained = load_pretrained(config.run_directory);
+  const TaskPredictor predictor(trained, {});
+  TaskFeatures features = predictor.encode({.text = "7 8 9 [E2]11[/E2] 40 [E1]12 13[/E1] 9", .second = ""}).features;
+  features.sequences.push_back(
+      predictor.encode({.text = "[E1]20[/E1] [E2]21[/E2]", .second = ""}).features.sequences.front());
+  const std::vector<int64_t> both = {0, 1};
+  const torch::Tensor want = TaskInference(trained, {}).forward(pack_task_sequences(features, 1, both, both));
+  REQUIRE(want.sizes() == at::IntArrayRef({2, 2}));
+
+  const auto length = std::ssize(features.sequences.front().input_ids);
+  Batch batch{at::zeros({2, length}, at::kLong), at::zeros({2, length}, at::kLong), at::zeros({2, length}, at::kLong)};
+  for (int64_t i : both) {
+    const std::vector<int32_t>& ids = features.sequences[static_cast<size_t>(i)].input_ids;
+    batch.input_ids[i].narrow(0, 0, std::ssize(ids)).copy_(at::tensor(ids));
+    batch.attention_mask[i].narrow(0, 0, std::ssize(ids)).fill_(1);
+  }
+  const std::string onnx = directory.path("x.onnx"), triton = directory.path("triton");
+  REQUIRE(run_export(config.run_directory, triton, {"--format", "triton"}).code == kOk);
+  CHECK_THAT(read_file(triton + "/config.pbtxt"), Contains("dims: [ 2 ]"));
+  std::ifstream in(triton + "/1/model.pt", std::ios::binary);
+  ExtraFiles inside;
+  const auto got = load_torchscript(in, inside).forward({batch.input_ids, batch.token_type_ids, batch.attention_mask});
+  CHECK(mismatch(got.toTuple()->elements()[0].toTensor(), want, kLimit) == "");
+
+  REQUIRE(run_export(config.run_directory, onnx, {"--format", "onnx"}).code == kOk);
+  const auto computed =
+      bert::testing::evaluate(bert::testing::read_onnx(onnx), {{"input_ids", array_of(batch.input_ids)},
+                                                               {"token_type_ids", array_of(batch.token_type_ids)},
+                                                               {"attention_mask", array_of(batch.attention_mask)}});
+  CHECK(difference(computed.at("logits"), want, batch, false) == "");
+  if (bert::testing::onnx_python().empty())
+    BERT_SKIP("ONNX Runtime: BERT_ONNX_PYTHON does not name a Python with onnx and onnxruntime");
+  const nlohmann::json call = {{"input_ids", json_of(batch.input_ids)},
+                               {"token_type_ids", json_of(batch.token_type_ids)},
+                               {"attention_mask", json_of(batch.attention_mask)}};
+  const auto run = bert::testing::run_onnx_runtime(onnx, nlohmann::json::array({call}));
+  CHECK(difference(run.at(0).at("logits"), want, batch, false) == "");
 }
 
 TEST_CASE("bert export refuses options that do not go together, before it reads", "[unit][predict]") {

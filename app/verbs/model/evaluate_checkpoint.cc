@@ -104,6 +104,7 @@ int evaluate_torch_command(int argc, char** argv) {
   }
   TaskDataConfig usual;
   usual.max_seq_length = std::min(usual.max_seq_length, most_tokens(pretrained.model));
+  usual.window_pooling = text_settings(pretrained.model).window_pooling;
   TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(usual));
   config.label_thresholds = pretrained.model.label_thresholds;
   config.cut_at_begin = pretrained.model.cut_at_begin;

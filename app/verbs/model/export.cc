@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -19,6 +20,7 @@
 #include "app/export/onnx_file.h"
 #include "app/export/triton.h"
 #include "app/inference/export_config.h"
+#include "app/inference/marker_model.h"
 #include "app/inference/pretrained.h"
 #include "app/inference/sentence_model.h"
 #include "app/inference/task_model.h"
@@ -102,9 +104,17 @@ BertModel encoder_of(const Pretrained& pretrained) {
   return model;
 }
 
+/// Those of the tokens whose states the model reads; of other models zeros.
+std::array<int64_t, 2> marker_ids_of(const Pretrained& pretrained) {
+  if (!pretrained.model.start_markers) return {};
+  return start_marker_ids(pretrained.tokenizer->vocabulary(), pretrained.name);
+}
+
 /// The model with the head of pre-training, or of the task that it was fine-tuned on, or with what is behind a sentence
 /// encoder, or the encoder alone, in evaluation mode. Throws DataError for weights of another model.
 std::shared_ptr<torch::nn::Module> module_of(const Pretrained& pretrained) {
+  if (pretrained.model.start_markers)
+    return std::make_shared<MarkerModel>(load_task_model(pretrained).marker_model(), marker_ids_of(pretrained));
   if (!pretrained.model.task.empty()) return load_task_model(pretrained).module();
   const NoInitWeights no_init;
   std::shared_ptr<torch::nn::Module> module;
@@ -199,7 +209,8 @@ void export_as_onnx(const Pretrained& pretrained, const ExportOptions& options, 
                          .config = pretrained.model.config,
                          .architecture = architecture_of(pretrained.model),
                          .tensors = sources_of(converted(pretrained, options.dtype)),
-                         .sentence = pretrained.model.sentence};
+                         .sentence = pretrained.model.sentence,
+                         .marker_ids = marker_ids_of(pretrained)};
   write_onnx(options.output, bert_onnx_graph(model), onnx_metadata(pretrained),
              [&](size_t bytes) { progress.written(bytes); });
 }
@@ -289,15 +300,14 @@ int export_command(int argc, char** argv) {
   Percentage percentage;
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust}, options.weights, say_in("bert export"),
                                           [&](double share) { percentage.update("verifying", share); });
-  for (const auto& weight : pretrained.weights) refuse_own_weight(options.checkpoint, weight.key());
   if (!options.pooling) {
     pretrained.model.sentence.reset();
     pretrained.sentence_weights = StateDict();
   }
-  if (pretrained.model.start_markers) {
-    throw DataError(options.checkpoint +
-                    ": reads the states of [E1] and [E2], which no format of exports has; expected a model with "
-                    "data.entity_markers cls");
+  if (pretrained.model.window_attention && options.format != "safetensors") {
+    fmt::print(
+        stderr,
+        "bert export: the model weighs the windows of long texts; the export answers for a text of one window\n");
   }
   ExportProgress progress{.percentage = percentage, .needed = 0};
   for (const auto& weight : pretrained.weights)
