@@ -162,6 +162,7 @@ TEST_CASE("Two scores of a row train a reranker as their difference does", "[uni
     lines << json{{"query", query}, {"positive", positive}, {"negative", negative}, {"scores", {6.5, 2.5}}} << "\n";
   }
   lines.close();
+  config.rerank.text_columns = {"query", "positive", "negative"};
   config.rerank.label_column = "scores";
   config.run_directory += "-scores";
   REQUIRE(finetune(config, false) == kOk);
@@ -169,7 +170,7 @@ TEST_CASE("Two scores of a row train a reranker as their difference does", "[uni
   std::ofstream(config.data.train_file) << json{
       {"query", "10"}, {"positive", "10 30"}, {"negative", "11 31"}, {"scores", {6.5, 2.5, 1}}};
   config.run_directory += "-three";
-  CHECK_THAT(finetuning_refusal<DataError>(config), Contains("column scores: the list has 3 scores for 3 texts"));
+  CHECK_THAT(finetuning_refusal<DataError>(config), Contains("the list has 3 scores for 3 texts"));
 }
 
 TEST_CASE("Rows and settings that do not fit a reranker's loss are refused", "[unit][finetune]") {
