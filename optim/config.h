@@ -25,6 +25,13 @@ inline std::span<const char* const> names_of(GradientCompression /*type*/) {
   return kNames;
 }
 
+/// The library over which ranks send; kOfDevice: NCCL on GPUs, Gloo on CPUs.
+enum class CollectiveBackend : uint8_t { kOfDevice, kGloo, kNccl };
+inline std::span<const char* const> names_of(CollectiveBackend /*type*/) {
+  static constexpr std::array<const char*, 3> kNames = {"auto", "gloo", "nccl"};
+  return kNames;
+}
+
 /// The optimizers of optim/lamb.h and optim/adam.h.
 enum class OptimizerType : uint8_t { kLamb, kAdamW, kAdam, kBertAdam, kStableAdamW };
 inline std::span<const char* const> names_of(OptimizerType /*type*/) {

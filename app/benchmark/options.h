@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "app/config/device_choice.h"
+
 namespace bert {
 
 /// The options of all modes. A mode reads those that its --help lists.
 struct BenchmarkOptions {
   std::string mode;  // step, inference or data
-  std::string config, lengths, precision, device = "auto", compare;
+  std::string config, lengths, precision, compare;
+  DeviceChoice device = DeviceChoice::kCudaIfThere;
   std::vector<std::string> overrides;  // a.b=value
   int64_t batch = 8, length = 128, steps = 10, warmup = 3, threads = 0;
   std::string checkpoint;                     // of inference

@@ -49,11 +49,11 @@ struct ConfigList {
   std::function<ConfigFields()> default_element;
 };
 
-/// A member that is an enumeration of uint8_t. The words of its values are ConfigField::allowed.
+/// A member that is an enumeration, or an optional one. Its values are the places of their words in
+/// ConfigField::allowed; the first word of an optional one is "auto", for an empty value.
 struct EnumValue {
-  void* member;
-  [[nodiscard]] uint8_t get() const { return *static_cast<const uint8_t*>(member); }
-  void set(size_t value) const { *static_cast<uint8_t*>(member) = static_cast<uint8_t>(value); }
+  std::function<size_t()> get;
+  std::function<void(size_t)> set;
 };
 
 /// One leaf of a configuration struct. `value` points into that struct.
@@ -91,6 +91,22 @@ requires std::is_class_v<T> &&(!std::is_same_v<T, std::string>)struct ElementOf<
   using Type = T;
 };
 
+/// Access to an enumeration. Adds the words of its values to `words`.
+template <class Enum>
+requires std::is_enum_v<Enum> EnumValue enum_value(Enum& value, std::vector<std::string>& words) {
+  for (const char* const name : names_of(value)) words.emplace_back(name);
+  return {.get = [&value] { return static_cast<size_t>(value); },
+          .set = [&value](size_t word) { value = static_cast<Enum>(word); }};
+}
+template <class Enum>
+requires std::is_enum_v<Enum> EnumValue enum_value(std::optional<Enum>& value, std::vector<std::string>& words) {
+  words.emplace_back("auto");
+  for (const char* const name : names_of(Enum{})) words.emplace_back(name);
+  return {
+      .get = [&value] { return value ? 1 + static_cast<size_t>(*value) : 0; },
+      .set = [&value](size_t word) { value = word > 0 ? std::optional(static_cast<Enum>(word - 1)) : std::nullopt; }};
+}
+
 /// The visitor that visit_fields(visit) gets. Each call is visit(name, member, help, marks...). A mark is a range of a
 /// number (two bounds), OneOf, kPath, kMayChange or kAuto.
 class FieldCollector {
@@ -109,10 +125,8 @@ class FieldCollector {
       field.value = &value;
       mark(field, value, marks...);
       out_.leaves.push_back(std::move(field));
-    } else if constexpr (std::is_enum_v<T>) {
-      static_assert(std::is_same_v<std::underlying_type_t<T>, uint8_t>);
-      field.value = EnumValue{&value};
-      for (const char* const name_of_one : names_of(value)) field.allowed.emplace_back(name_of_one);
+    } else if constexpr (requires { enum_value(value, field.allowed); }) {
+      field.value = enum_value(value, field.allowed);
       mark(field, value, marks...);
       out_.leaves.push_back(std::move(field));
     } else if constexpr (!std::is_void_v<typename ElementOf<T>::Type>) {

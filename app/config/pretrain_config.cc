@@ -145,7 +145,7 @@ void check(const PretrainConfig& config, ConfigReport& report) {
   if (config.cuda_graphs != CudaGraphs::kOff && config.max_hours > 0)
     report.add("/cuda_graphs", "want off with max_hours, which moves a decay that the graph of the update has captured",
                {"/max_hours"});
-  if (config.cuda_graphs == CudaGraphs::kOn && config.device == "cpu")
+  if (config.cuda_graphs == CudaGraphs::kOn && config.device == DeviceChoice::kCpu)
     report.add("/cuda_graphs", "want off or auto on the CPU, got on", {"/device"});
   if (config.evaluate_every > 0 && config.data.validation.empty()) {
     report.add("/evaluate_every",
@@ -223,9 +223,7 @@ std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, c
   return compare_configs(fixed_fields(fields(before)), fixed_fields(fields(after)));
 }
 
-Objective objective_of(const PretrainConfig& config, Objective made_for) {
-  return value_named<Objective>(config.objective).value_or(made_for);
-}
+Objective objective_of(const PretrainConfig& config, Objective made_for) { return config.objective.value_or(made_for); }
 
 std::vector<std::string> training_paths(const DataSourcesConfig& data) {
   std::vector<std::string> paths = data.train;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -93,7 +94,7 @@ struct DataSourcesConfig {
 struct PretrainConfig : RunConfig {
   PretrainConfig() { max_steps = 1000000; }
 
-  std::string objective = "auto";
+  std::optional<Objective> objective;  // empty: that of the shards
   bool initial_optimizer_state = false;
   int64_t from_step = 0;
   int64_t max_tokens = 0;
@@ -108,8 +109,7 @@ struct PretrainConfig : RunConfig {
     RunConfig::visit_fields(self, visit);
     visit("objective", self.objective,
           "auto: the objective of the shards (nsp: next sentence, mlm: masked tokens alone, sop: sentence order); mlm "
-          "trains on shards of any objective, without their pairs",
-          OneOf{"auto", "nsp", "mlm", "sop"});
+          "trains on shards of any objective, without their pairs");
     visit("max_steps", self.max_steps, "number of applied optimizer steps; the length of the schedule", 1, kMostSteps);
     visit("max_tokens", self.max_tokens,
           "the run ends earlier, at the step by which so many tokens are used, by their mean number a sequence; sets "
@@ -173,7 +173,7 @@ std::vector<ConfigDifference> compare(const PretrainConfig& before, const Pretra
 /// The differences in fields that may not change when a run resumes: the fields without kMayChange.
 std::vector<ConfigDifference> compare_for_resume(const PretrainConfig& before, const PretrainConfig& after);
 
-/// The objective that config.objective names. If it names none (auto), that of the examples, `made_for`.
+/// config.objective. If that is empty (auto), that of the examples, `made_for`.
 Objective objective_of(const PretrainConfig& config, Objective made_for = Objective::kNsp);
 
 /// The paths of the shards to train on: those of data.train, or of data.sources in their order.

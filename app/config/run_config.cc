@@ -119,7 +119,7 @@ void check_run(const RunConfig& config, ConfigReport& report) {
                fmt::format("want steps up to max_steps {}, got {}", config.max_steps, config.profile.steps),
                {"/max_steps"});
   }
-  if (config.distributed.backend == "nccl" && config.device == "cpu") {
+  if (config.distributed.backend == CollectiveBackend::kNccl && config.device == DeviceChoice::kCpu) {
     report.add("/distributed/backend", "nccl needs GPUs, but device is cpu; use auto or gloo", {"/device"});
   }
 }

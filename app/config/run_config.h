@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/config/device_choice.h"
 #include "app/config/fields.h"
 #include "app/system/machine/threads.h"
 #include "model/config.h"
@@ -16,7 +17,7 @@
 namespace bert {
 
 struct DistributedConfig {
-  std::string backend = "auto";
+  CollectiveBackend backend = CollectiveBackend::kOfDevice;
   std::string init_method = "env://";
   int64_t timeout_seconds = 600;  // torch.distributed's default for NCCL
   GradientCompression compression = GradientCompression::kNone;
@@ -24,7 +25,7 @@ struct DistributedConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit("backend", self.backend, "auto: nccl on GPUs, gloo on CPUs", OneOf{"auto", "gloo", "nccl"});
+    visit("backend", self.backend, "auto: nccl on GPUs, gloo on CPUs");
     visit("init_method", self.init_method,
           "meeting place of the ranks: env:// (MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT or file:///PATH");
     visit("timeout_seconds", self.timeout_seconds, "a collective that takes longer ends the run", 1, 86400);
@@ -106,7 +107,7 @@ struct InitialVocabularyConfig {
 struct RunConfig {
   std::string run_directory;
   int64_t seed = 42;
-  std::string device = "auto";
+  DeviceChoice device = DeviceChoice::kCudaIfThere;
   Precision precision = Precision::kFp32;
   int64_t max_steps = 0;
   int64_t stop_at_step = 0;
@@ -150,7 +151,7 @@ struct RunConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit("run_directory", self.run_directory, "directory of the run's checkpoints and metrics", kPath, kMayChange);
     visit("seed", self.seed, "seed of the initialisation, the order of the data and dropout", 0, INT64_MAX);
-    visit("device", self.device, "auto: cuda if there is a GPU", OneOf{"auto", "cpu", "cuda"}, kMayChange);
+    visit("device", self.device, "auto: cuda if there is a GPU", kMayChange);
     visit("precision", self.precision,
           "bf16 and fp16 are autocast; bf16-weights and fp16-weights keep the weights in it, with fp32 masters");
     visit("stop_at_step", self.stop_at_step, "the run ends early, after this step; 0 = at max_steps", 0, kMostSteps,

@@ -17,10 +17,10 @@
 
 namespace bert {
 
-c10::Device select_device(const std::string& name, int64_t local_rank) {
-  if (name == "cpu") return c10::Device(c10::kCPU);  // CUDA is not even started
+c10::Device select_device(DeviceChoice choice, int64_t local_rank) {
+  if (choice == DeviceChoice::kCpu) return c10::Device(c10::kCPU);  // CUDA is not even started
   const bool available = torch::cuda::is_available();
-  if (name == "cuda" && !available) {
+  if (choice == DeviceChoice::kCuda && !available) {
     const compat::NoDevice none = compat::why_no_device();
     throw ConfigError("device cuda: no usable CUDA device: " + none.reason +
                       (none.remedy.empty() ? "" : "; " + none.remedy) + "; `bert doctor` says what is there");

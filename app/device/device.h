@@ -10,11 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "app/config/device_choice.h"
+
 namespace bert {
 
-/// The device that the configuration's field `device` names. "auto" is CUDA if there is a CUDA device. A CUDA device
-/// becomes the current device of this thread. Throws ConfigError if `name` is "cuda" and there is no CUDA device.
-c10::Device select_device(const std::string& name, int64_t local_rank);
+/// The device of `choice`; of several CUDA devices that of `local_rank`. A CUDA device becomes the current device of this
+/// thread. Throws ConfigError for kCuda without a CUDA device.
+c10::Device select_device(DeviceChoice choice, int64_t local_rank);
 
 /// Bytes that this process can still take on the device: of its own GPU, or its share of the machine's memory, which
 /// `local_size` ranks divide.

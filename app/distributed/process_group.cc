@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -277,7 +276,8 @@ ProcessGroupPtr make_process_group(const c10::intrusive_ptr<c10d::Store>& store,
   const int rank = member.rank, size = member.size;
   using Type = c10d::ProcessGroup::BackendType;
   const milliseconds timeout(1000 * options.timeout_seconds);
-  const bool nccl = options.backend == "nccl" || (options.backend == "auto" && options.device.is_cuda());
+  const bool nccl = options.backend == CollectiveBackend::kNccl ||
+                    (options.backend == CollectiveBackend::kOfDevice && options.device.is_cuda());
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   known_groups().insert_or_assign(group.get(), KnownGroup{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group),
                                                           c10::weak_intrusive_ptr<c10d::Store>(store)});
@@ -316,9 +316,6 @@ ProcessGroupPtr init_process_group(const ProcessGroupOptions& options) {
   const auto rank = static_cast<int>(environment.rank), size = static_cast<int>(environment.world_size);
   if (size < 1 || rank >= size) {
     throw ConfigError("rank " + std::to_string(rank) + " of " + std::to_string(size) + " ranks cannot be");
-  }
-  if (!std::set<std::string>{"auto", "gloo", "nccl"}.count(options.backend)) {
-    throw ConfigError("distributed.backend \"" + options.backend + "\": expected auto, gloo or nccl");
   }
   if (size == 1) return nullptr;
   chosen_interfaces(interface_addresses());  // throws before any rank waits

@@ -11,13 +11,14 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
+#include "optim/config.h"
+
 namespace bert {
 
 using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 struct ProcessGroupOptions {
-  std::string backend = "auto";        // gloo; nccl: GPU tensors over NCCL, CPU tensors over Gloo; auto: nccl if
-                                       // `device` is a GPU
+  CollectiveBackend backend = CollectiveBackend::kOfDevice;  // kNccl: GPU tensors over NCCL, CPU tensors over Gloo
   std::string init_method = "env://";  // MASTER_ADDR and MASTER_PORT; or tcp://HOST:PORT; or file:///PATH; each may
                                        // end in ?rank=N&world_size=N
   int64_t rank = -1,

@@ -54,12 +54,12 @@ Sequence mean_sequence(const std::vector<std::string>& paths, const FlopCounter&
           .source = paths.front()};
 }
 
-/// `config` with the objective of data.train, if that is there, in place of "auto".
+/// `config` with the objective of data.train, if that is there, in place of auto.
 PretrainConfig with_objective(PretrainConfig config) {
-  if (config.objective != "auto") return config;
+  if (config.objective) return config;
   try {
     const Shard shard(shard_files(training_paths(config.data).front()).front());
-    config.objective = name_of_value(objective_of(shard.manifest()));
+    config.objective = objective_of(shard.manifest());
   } catch (const InputMissing&) {  // a plan may be made before the data
   }
   return config;

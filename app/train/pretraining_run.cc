@@ -160,7 +160,7 @@ RunState::Earlier PretrainingRun::read_earlier(const CheckpointState& state, con
         "run_directory, with {} as initial_checkpoint to start from these weights",
         name_of_value(state.model.objective), directory, name_of_value(objective_), inputs_.config.run_directory));
   }
-  before.objective = inputs_.config.objective;  // "auto" in an older checkpoint is no difference
+  before.objective = inputs_.config.objective;  // auto in an older checkpoint is no difference
   return {.seed = before.seed,
           .global_batch_size = before.global_batch_size,
           .precision = before.precision,

@@ -32,7 +32,7 @@ Objective made_for(const PretrainingShards& shards) { return objective_of(shards
 /// be trained on in any shard.
 void check_objective(const PretrainConfig& config, const std::string& key, const PretrainingShards& shards) {
   const Objective wanted = objective_of(config, made_for(shards));
-  if (config.objective == name_of_value(Objective::kMlm)) return;
+  if (config.objective == Objective::kMlm) return;
   for (const auto& shard : shards.shards()) {
     const Objective found = objective_of(shard->manifest());
     if (found == wanted) continue;
@@ -40,8 +40,8 @@ void check_objective(const PretrainConfig& config, const std::string& key, const
         "data.{}: {} was made for objective {}, {} {}; expected one objective: make the shards anew with `bert data "
         "create --objective {}`, or set objective=mlm, which trains on masked tokens alone in shards of any objective",
         key, shard->path(), name_of_value(found),
-        config.objective == "auto" ? shards.shards().front()->path() + " for" : "the configuration says",
-        name_of_value(wanted), name_of_value(wanted)));
+        config.objective ? "the configuration says" : shards.shards().front()->path() + " for", name_of_value(wanted),
+        name_of_value(wanted)));
   }
 }
 
@@ -147,7 +147,7 @@ std::string unknown_vocabulary(const PretrainingShards& shards) {
 }
 
 PretrainConfig with_objective(PretrainConfig config, const PretrainingShards& train) {
-  config.objective = name_of_value(objective_of(config, made_for(train)));
+  config.objective = objective_of(config, made_for(train));
   return config;
 }
 

@@ -4,6 +4,7 @@
 
 #include "app/benchmark/inference.h"
 #include "app/benchmark/modes.h"
+#include "app/cli/choice.h"
 #include "app/cli/command_line.h"
 #include "app/cli/description.h"
 #include "app/system/errors.h"
@@ -15,9 +16,7 @@ namespace bert {
 namespace {
 
 void add_machine_options(CLI::App& verb, BenchmarkOptions& options) {
-  verb.add_option("--device", options.device, "device; auto is cuda if there is a GPU")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
+  add_choice(verb, "--device", options.device, "device; auto is cuda if there is a GPU");
   verb.add_option("--threads", options.threads, "processor threads (default: all, or OMP_NUM_THREADS)")
       ->check(number_in<int64_t>(1, kMaxThreads));
 }

@@ -44,7 +44,7 @@ void print(const Json& row) {
 }
 
 const TestProgram kKernelTimes("kernel times", [] {
-  const c10::Device device = select_device(variable("BERT_TEST_DEVICE", "cpu"), 0);
+  const c10::Device device = select_device(value_named<DeviceChoice>(variable("BERT_TEST_DEVICE", "cpu")).value(), 0);
   const bool cuda = device.is_cuda();
   KernelBenchmarkOptions options{.shape = {}, .filter = variable("BERT_KERNEL_FILTER", "")};
   options.seconds = std::stod(variable("BERT_KERNEL_SECONDS", "0.5"));

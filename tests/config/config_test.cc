@@ -47,7 +47,7 @@ TEST_CASE("Default, file, environment and command line win in this order", "[uni
   CHECK(config.log_every == 22);
   CHECK(config.checkpoint_every == 31);
   CHECK(config.optimizer.lr == 0.5);
-  CHECK(config.device == "cpu");
+  CHECK(config.device == DeviceChoice::kCpu);
 }
 
 TEST_CASE("Paths are relative to the file that names them, overrides to the current directory", "[unit][config]") {
@@ -274,11 +274,11 @@ TEST_CASE("What may change when a run resumes", "[unit][config]") {
   PretrainConfig after;
   after.run_directory = "/elsewhere";
   after.stop_at_step = after.checkpoint_every = after.evaluate_every = after.log_every = after.keep_checkpoints = 7;
-  after.device = "cpu";
+  after.device = DeviceChoice::kCpu;
   after.profile.steps = "10-15";
   after.micro_batch_size = 4;
   after.num_threads = 1;
-  after.distributed.backend = "gloo";
+  after.distributed.backend = CollectiveBackend::kGloo;
   after.distributed.timeout_seconds = 1;
   CHECK(compare(before, after).size() == 12);
   CHECK(compare_for_resume(before, after).empty());

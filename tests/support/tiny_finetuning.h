@@ -64,7 +64,7 @@ inline FinetuneConfig tiny_task(const TemporaryDirectory& directory, const std::
   config.model = tiny(directory, "unused").model;  // a process that reads to_json() finds all fields given
   config.task = "text-classification";
   config.run_directory = directory.path(run);
-  config.device = "cpu";
+  config.device = DeviceChoice::kCpu;
   config.initial_checkpoint = model;
   config.max_steps = 12;
   config.micro_batch_size = 4;

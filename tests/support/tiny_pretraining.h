@@ -66,7 +66,7 @@ inline PretrainConfig tiny(const TemporaryDirectory& directory, const std::strin
   }
   PretrainConfig config;
   config.run_directory = directory.path(run);
-  config.device = "cpu";
+  config.device = DeviceChoice::kCpu;
   config.max_steps = 12;
   config.micro_batch_size = 4;
   config.global_batch_size = 8;

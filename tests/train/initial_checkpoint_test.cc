@@ -147,7 +147,7 @@ TEST_CASE("An encoder without heads starts a run of any objective, whose heads b
   CHECK(head.std().item<double>() > 0.01);  // drawn with initializer_range 0.02
   CHECK(head.std().item<double>() < 0.03);
   PretrainConfig mlm = earlier.next("mlm");
-  mlm.objective = "mlm";
+  mlm.objective = Objective::kMlm;
   CHECK_THAT(notes(mlm), Contains(", and leaves out bert.pooler.dense."));
 }
 

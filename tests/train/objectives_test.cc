@@ -200,9 +200,10 @@ TEST_CASE("The objective is that of the shards, and another one is refused", "[u
                     mlm = tiny_of(directory, "mlm").data.train.front();
   const auto tokenizer = load_tokenizer(config);
   const auto open_train = [&](const std::string& objective, const std::vector<std::string>& shards) {
-    config.objective = objective;
+    config.objective = value_named<Objective>(objective);  // of auto: none
     config.data.train = shards;
-    return with_objective(config, *open_shards(config, "train", *tokenizer)).objective;
+    return std::string(
+        name_of_value(with_objective(config, *open_shards(config, "train", *tokenizer)).objective.value()));
   };
   CHECK(open_train("auto", {sop, sop}) == "sop");
   CHECK(open_train("sop", {sop}) == "sop");
@@ -224,7 +225,7 @@ TEST_CASE("The objective is that of the shards, and another one is refused", "[u
   PretrainConfig mixed = tiny_of(directory, "nsp");
   mixed.data.validation = {directory.path("validation of sop.shard")};
   CHECK_THROWS_WITH(pretrain(mixed, false), Contains("data.validation: ") && Contains("made for objective sop"));
-  mixed.objective = "mlm";
+  mixed.objective = Objective::kMlm;
   int code = 0;
   CHECK_THAT(said(mixed, code), Contains("objective mlm: the labels of the sentence pairs in data.train are not used"));
   CHECK(code == kOk);
@@ -237,13 +238,13 @@ TEST_CASE("A run does not go on with another objective", "[unit][trainer]") {
   config.stop_at_step = 4;
   REQUIRE(pretrain(config, false) == kOk);
   config.stop_at_step = 8;
-  config.objective = "mlm";
+  config.objective = Objective::kMlm;
   for (const bool allowed : {false, true}) {
     CHECK_THROWS_AS(pretrain(config, allowed), ConfigError);
     CHECK_THROWS_WITH(pretrain(config, allowed), Contains("objective: was nsp in ") && Contains("now mlm") &&
                                                      Contains("as initial_checkpoint to start from these weights"));
   }
-  config.objective = "nsp";  // the same by its name
+  config.objective = Objective::kNsp;  // the same by its name
   CHECK(pretrain(config, false) == kOk);
 }
 

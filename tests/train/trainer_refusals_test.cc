@@ -35,7 +35,7 @@ TEST_CASE("A run does not go on with other examples unless it is told to", "[uni
   config.stop_at_step = 4;
   REQUIRE(pretrain(config, false) == kOk);
   PretrainConfig resolved = config;
-  resolved.objective = "nsp";  // in place of auto
+  resolved.objective = Objective::kNsp;  // in place of auto
   const std::string digest = config_sha256(resolved);
   CHECK(nlohmann::json::parse(read_file(config.run_directory + "/summary.json"))["config_sha256"] == digest);
   const std::string fourth = checkpoint_directory(config.run_directory, 4);

@@ -128,7 +128,7 @@ TEST_CASE("A run saves a checkpoint after checkpoint_every_minutes, on all ranks
     config.checkpoint_every_minutes = 0.005;  // 0.3 s
     config.log_every = 1000;
     config.keep_checkpoints = 100;
-    config.device = "cpu";
+    config.device = DeviceChoice::kCpu;
     const pid_t pid = start(config, "", ranks);
     for (int i = 0; i < 6000 && list_checkpoints(config.run_directory).size() < 3; ++i) usleep(5000);
     kill(pid, SIGTERM);
@@ -154,7 +154,7 @@ TEST_CASE("A run whose steps outlast checkpoint_every_minutes saves after each o
     config.checkpoint_every_minutes = 1e-9;
     config.log_every = 1000;
     config.keep_checkpoints = 100;
-    config.device = "cpu";
+    config.device = DeviceChoice::kCpu;
     REQUIRE(result_of(start(config, "", ranks)) == kOk);
     CHECK(list_checkpoints(config.run_directory).size() == 6);
   }
@@ -163,7 +163,7 @@ TEST_CASE("A run whose steps outlast checkpoint_every_minutes saves after each o
 TEST_CASE("A run says where it is, and run.log keeps it", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
-  config.device = "cpu";
+  config.device = DeviceChoice::kCpu;
   config.stop_at_step = 5;
   const int64_t begin = time(nullptr);
   REQUIRE(run_in_child(config) == kOk);

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "app/cli/choice.h"
 #include "app/cli/command_line.h"
 #include "app/cli/percentage.h"
 #include "data/config.h"
@@ -44,13 +45,7 @@ class OptionAdder {
   }
   template <class Enum>
   requires std::is_enum_v<Enum>
-  void operator()(const char* name, Enum& value, const char* help) {
-    const auto names = names_of(value);
-    app_.add_option_function<std::string>(
-            flag(name), [&value](const std::string& word) { value = value_named<Enum>(word).value(); }, help)
-        ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())))
-        ->default_str(name_of_value(value));
-  }
+  void operator()(const char* name, Enum& value, const char* help) { add_choice(app_, flag(name), value, help); }
   template <class T>
   void operator()(const char* name, T& value, const char* help, T low, T high) {
     app_.add_option(flag(name), value, help)->check(number_in(low, high))->capture_default_str();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "app/cli/choice.h"
 #include "app/cli/command_line.h"
 #include "app/cli/description.h"
 #include "app/config/fields.h"
@@ -66,10 +67,7 @@ void add_model_options(CLI::App& app, EvaluateOptions& options) {
   app.add_option("--output-directory", options.output_directory,
                  "--checkpoint: directory for the files of predictions that bert finetune writes")
       ->needs(checkpoint);
-  app.add_option("--device", options.device, "--checkpoint: auto takes cuda if there is a GPU")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str()
-      ->needs(checkpoint);
+  add_choice(app, "--device", options.device, "--checkpoint: auto takes cuda if there is a GPU")->needs(checkpoint);
   app.add_option(
          "--precision", options.precision,
          "--checkpoint: precision of the weights and of the computation; int8: the encoder's products are of bytes, on "

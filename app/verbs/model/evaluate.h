@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/config/device_choice.h"
 #include "app/inference/answer_options.h"
 #include "app/retrieval/retrieval_prompts.h"
 #include "app/tasks/task_scoring.h"
@@ -28,8 +29,9 @@ struct EmbeddingEvaluation {
 struct EvaluateOptions {
   std::string task, dataset, directory;
   bool v2 = false;
-  PredictionFiles files;                                                // without a checkpoint
-  std::string checkpoint, device = "cpu", precision, output_directory;  // with one
+  PredictionFiles files;                                // without a checkpoint
+  std::string checkpoint, precision, output_directory;  // with one
+  DeviceChoice device = DeviceChoice::kCpu;
   bool trust = false, raw_weights = false;
   std::optional<LongTexts> long_texts = {};
   EmbeddingEvaluation embedding = {};

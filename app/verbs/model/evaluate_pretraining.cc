@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/cli/choice.h"
 #include "app/cli/command_line.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/torch_verbs.h"
@@ -35,9 +36,7 @@ bool parse_evaluate_pretraining(int argc, char** argv, EvaluatePretrainingOption
                  "of these, the examples, spread evenly, whose tokens are masked in turn: pseudo-perplexity; 0: none")
       ->check(number_in<int64_t>(0, kManyTimes))
       ->capture_default_str();
-  app.add_option("--device", options.device, "auto takes cuda if there is a GPU")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
+  add_choice(app, "--device", options.device, "auto takes cuda if there is a GPU");
   app.add_flag("--raw-weights", options.raw_weights, "the weights of a run themselves, not their moving average");
   app.add_flag("--trust", options.trust, "also read a pickle of PyTorch, of which nothing is executed");
   app.footer(

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "app/config/device_choice.h"
+
 namespace bert {
 
 /// The name of what evaluates the heads of pre-training. It stands first on the command line.
@@ -14,7 +16,8 @@ inline constexpr std::string_view kPretrainingTask = "pretraining";
 
 struct EvaluatePretrainingOptions {
   std::vector<std::string> checkpoints;
-  std::string dataset, device = "cpu";
+  std::string dataset;
+  DeviceChoice device = DeviceChoice::kCpu;
   std::optional<uint64_t> mask_seed;  // empty: the masks that the examples store
   int64_t max_examples = 1000;        // 0: all
   int64_t max_seq_length = 128;       // of text

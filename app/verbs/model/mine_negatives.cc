@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
+#include "app/cli/choice.h"
 #include "app/cli/command_line.h"
 #include "app/system/exit_codes.h"
 #include "app/verbs/model/retrieval_options.h"
@@ -32,18 +33,12 @@ void add_choice_options(CLI::App& app, MiningOptions& mining) {
   limit("--min-score", mining.min_score, "a negative is at least so similar to the query");
   limit("--absolute-margin", mining.absolute_margin, "a negative is less similar than the positive by that");
   limit("--relative-margin", mining.relative_margin, "the same as a share of the positive's similarity, such as 0.05");
-  app.add_option_function<std::string>(
-         "--sampling", [&mining](const std::string& name) { mining.sampling = *value_named<Sampling>(name); },
-         "top: the nearest candidates; random: any of them")
-      ->check(CLI::IsMember({"top", "random"}))
-      ->default_str("top");
+  add_choice(app, "--sampling", mining.sampling, "top: the nearest candidates; random: any of them");
   app.add_option("--seed", mining.seed, "of --sampling random")->capture_default_str();
 }
 
 void add_model_choice(CLI::App& app, MineNegativesOptions& options) {
-  app.add_option("--device", options.device, "auto takes cuda if there is a GPU")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
+  add_choice(app, "--device", options.device, "auto takes cuda if there is a GPU");
   app.add_option("--precision", options.precision, "of the weights and of the computation; int8 is for the CPU")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16", "int8"}))
       ->default_str("fp32");
@@ -70,12 +65,9 @@ bool parse_mine_negatives(int argc, char** argv, MineNegativesOptions& options) 
   app.add_option("--checkpoint", options.checkpoint, "sentence encoder, run, checkpoint or model of transformers")
       ->required();
   app.add_option("--output", options.output, "file to write: .jsonl or .tsv")->required();
-  app.add_option_function<std::string>(
-         "--format", [&options](const std::string& name) { options.format = *value_named<TupleFormat>(name); },
-         "triplet: a row for each negative; n-tuple: all negatives in a row, and no row without --num-negatives of "
-         "them")
-      ->check(CLI::IsMember({"triplet", "n-tuple"}))
-      ->default_str("triplet");
+  add_choice(app, "--format", options.format,
+             "triplet: a row for each negative; n-tuple: all negatives in a row, and no row without --num-negatives of "
+             "them");
   app.add_flag("--scores", options.scores, "also write the similarities of the positive and the negatives");
   add_choice_options(app, options.mining);
   add_prompt_options(app, options.prompts, "");

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "app/config/device_choice.h"
 #include "app/inference/answer_options.h"
 #include "app/retrieval/hard_negatives.h"
 #include "app/retrieval/mining_files.h"
@@ -12,8 +13,8 @@
 namespace bert {
 
 struct MineNegativesOptions {
-  std::string input, corpus, checkpoint, output, anchor_column, positive_column;
-  std::string device = "cpu", precision;
+  std::string input, corpus, checkpoint, output, anchor_column, positive_column, precision;
+  DeviceChoice device = DeviceChoice::kCpu;
   bool trust = false, scores = false;
   std::optional<LongTexts> long_texts = {};
   TupleFormat format = TupleFormat::kTriplet;

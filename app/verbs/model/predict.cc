@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "app/cli/choice.h"
 #include "app/cli/command_line.h"
 #include "app/device/device.h"
 #include "app/inference/answer_json.h"
@@ -36,7 +37,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PredictOptions {
-  std::string checkpoint, device = "cpu", input, text_field, output, format = "json";
+  DeviceChoice device = DeviceChoice::kCpu;
+  std::string checkpoint, input, text_field, output, format = "json";
   std::string question, query, pair_field;  // of a fine-tuned model
   std::string pooling;                      // empty: not given
   std::vector<std::string> layers;          // empty: not given
@@ -141,12 +143,8 @@ bool parse(int argc, char** argv, PredictOptions& options) {
                  "JSON lines: field of a pair's second text; of the question; of the query");
   add_rerank_options(app, options.query, options.answers);
   add_no_answers(app, options.no_answers);
-  app.add_option_function<std::string>(
-         "--aggregation",
-         [&](const std::string& name) { options.answers.aggregation = *value_named<Aggregation>(name); },
-         "token-classification: entities of words, as aggregation_strategy of transformers; none: words")
-      ->check(CLI::IsMember({"none", "simple", "first", "average", "max"}))
-      ->default_str("none");
+  add_choice(app, "--aggregation", options.answers.aggregation,
+             "token-classification: entities of words, as aggregation_strategy of transformers; none: words");
   add_long_texts(app, options.predictor);
   add_feature_options(app, options);
   add_embedding_options(app, options.answers, options.form);
@@ -156,9 +154,7 @@ bool parse(int argc, char** argv, PredictOptions& options) {
                  "json: a JSON line for each text; npy, safetensors: one array of features, with --output")
       ->check(CLI::IsMember({"json", "npy", "safetensors"}))
       ->capture_default_str();
-  app.add_option("--device", options.device, "auto: cuda if there is a GPU")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
+  add_choice(app, "--device", options.device, "auto: cuda if there is a GPU");
   add_inference_precision(app, options.predictor);
   app.add_option("--batch-size", options.predictor.batch_size, "texts that are computed together at most")
       ->check(number_in<int64_t>(1, 1 << 20))

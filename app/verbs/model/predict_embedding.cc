@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "app/cli/choice.h"
 #include "app/cli/command_line.h"
 #include "app/inference/sentence_pooling.h"
 #include "app/system/errors.h"
@@ -36,11 +37,8 @@ void add_embedding_options(CLI::App& app, AnswerOptions& answers, VectorForm& fo
          "--prompt-name", [&answers](const std::string& name) { answers.prompt_name = name; },
          "embedding: a prompt of the model by its name, such as query")
       ->excludes(prompt);
-  app.add_option_function<std::string>(
-         "--quantize", [&form](const std::string& name) { form = *value_named<VectorForm>(name); },
-         "embedding: form of the numbers in npy and safetensors; binary and ubinary are bits")
-      ->check(CLI::IsMember({"float32", "int8", "uint8", "binary", "ubinary"}))
-      ->default_str("float32");
+  add_choice(app, "--quantize", form,
+             "embedding: form of the numbers in npy and safetensors; binary and ubinary are bits");
 }
 
 bool has_embedding_options(const AnswerOptions& answers) {

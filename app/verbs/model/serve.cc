@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/cli/choice.h"
 #include "app/cli/command_line.h"
 #include "app/device/device.h"
 #include "app/http/server.h"
@@ -47,7 +48,8 @@ struct ServedFile {
 };
 
 struct ServeOptions {
-  std::string checkpoint, name, device = "cpu", token_file;
+  std::string checkpoint, name, token_file;
+  DeviceChoice device = DeviceChoice::kCpu;
   std::vector<std::string> models;  // NAME=PATH, NAME=TASK:PATH
   std::vector<ServedFile> files;    // of all models
   Endpoint endpoint = {"127.0.0.1", 8080};
@@ -277,9 +279,7 @@ int serve_command(int argc, char** argv) {
   app.add_option("--model", options.models,
                  "another model, NAME=PATH or NAME=TASK:PATH; may be given several times, and without --checkpoint")
       ->allow_extra_args(false);
-  app.add_option("--device", options.device, "auto: cuda if there is a GPU")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
+  add_choice(app, "--device", options.device, "auto: cuda if there is a GPU");
   add_inference_precision(app, options.predictor);
   add_raw_weights(app, options.weights);
   add_trust(app, options.trust);

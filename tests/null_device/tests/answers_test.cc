@@ -40,7 +40,7 @@ Model pretrained(const TemporaryDirectory& directory, const std::string& device 
   PretrainConfig config = tiny(directory, "pretrained-" + device);
   config.max_steps = 2;
   config.report = {"jsonl"};
-  config.device = device;
+  config.device = value_named<DeviceChoice>(device).value();
   REQUIRE(pretrain(config, false) == kOk);
   return {.task = "fill-mask",
           .run_directory = config.run_directory,

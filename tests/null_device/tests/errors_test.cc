@@ -27,7 +27,7 @@ namespace {
 
 PretrainConfig on_cuda(const TemporaryDirectory& directory, const std::string& name) {
   PretrainConfig config = tiny(directory, name);
-  config.device = "cuda";
+  config.device = DeviceChoice::kCuda;
   config.max_steps = 2;
   config.checkpoint_every = config.log_every = 1;
   config.report = {"jsonl"};

@@ -96,7 +96,7 @@ std::string difference_of_files(const std::string& got, const std::string& want,
 std::string difference_to_cpu(FinetuneConfig config) {
   const std::string name = config.run_directory;
   for (const char* device : {"cpu", "cuda"}) {
-    config.device = device;
+    config.device = value_named<DeviceChoice>(device).value();
     config.run_directory = name + "-" + device;
     REQUIRE(finetune(config, false) == kOk);
   }
@@ -130,7 +130,7 @@ TEST_CASE("Fine-tuning on CUDA is near that on the CPU in every precision", "[cu
     config.model.attention_probs_dropout_prob = 0;
     const std::string name = config.run_directory;
     for (const char* on : {"cpu", "cuda"}) {
-      config.device = on;
+      config.device = value_named<DeviceChoice>(on).value();
       config.run_directory = name + "-" + on;
       REQUIRE(finetune(config, false) == kOk);
     }
@@ -162,7 +162,7 @@ TEST_CASE("Fine-tuning on CUDA that is killed ends in the same bytes, and it may
   BERT_DEVICE_OR_SKIP(device);
   const TemporaryDirectory directory;
   FinetuneConfig whole = short_task(directory, "sst2");
-  whole.device = "cuda";
+  whole.device = DeviceChoice::kCuda;
   whole.run_directory = directory.path("whole");
   FinetuneConfig killed = whole, moved = whole;
   killed.run_directory = directory.path("killed");
@@ -178,10 +178,10 @@ TEST_CASE("Fine-tuning on CUDA that is killed ends in the same bytes, and it may
   for (const auto& [first, second] : {std::pair{"cpu", "cuda"}, std::pair{"cuda", "cpu"}}) {
     INFO("from " << first << " to " << second);
     moved.run_directory = directory.path(std::string("from-") + first);
-    moved.device = first;
+    moved.device = value_named<DeviceChoice>(first).value();
     moved.stop_at_step = 2;
     REQUIRE(finetune(moved, false) == kOk);
-    moved.device = second;
+    moved.device = value_named<DeviceChoice>(second).value();
     moved.stop_at_step = 0;
     REQUIRE(finetune(moved, false) == kOk);
     CHECK(difference_of_runs(moved.run_directory, whole.run_directory, kLosses) == "");

@@ -27,7 +27,7 @@ namespace {
 
 PretrainConfig static_run(const TemporaryDirectory& directory, const std::string& name) {
   PretrainConfig config = tiny(directory, name);
-  config.device = "cuda";
+  config.device = DeviceChoice::kCuda;
   config.micro_batch_tokens = 60;
   config.optimizer.average = GradientAverage::kMaskedTokens;
   config.max_steps = 6;

@@ -52,7 +52,7 @@ Costs difference(const Costs& more, const Costs& fewer) {
 /// Settings under which nothing but steps happens between the first evaluation and the end.
 template <class Config>
 Config quiet(Config config) {
-  config.device = "cuda";
+  config.device = DeviceChoice::kCuda;
   config.log_every = config.checkpoint_every = 0;
   config.evaluate_every = 3;
   config.report = {"jsonl"};

@@ -187,7 +187,7 @@ TEST_CASE("A run that does not fit ends with 71, and says what was asked, what i
   BERT_DEVICE_OR_SKIP(device);
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
-  config.device = "cuda";
+  config.device = DeviceChoice::kCuda;
   config.model.hidden_size = 256;
   config.model.intermediate_size = 1024;
   config.max_steps = 1;

@@ -27,7 +27,7 @@ namespace {
 /// Steps of eight micro-batches of two sequences.
 PretrainConfig of_ranks(const TemporaryDirectory& directory, const std::string& name) {
   PretrainConfig config = tiny(directory, name);
-  config.device = "cuda";
+  config.device = DeviceChoice::kCuda;
   config.max_steps = 4;
   config.micro_batch_size = 2;
   config.global_batch_size = 16;
@@ -64,7 +64,7 @@ struct Job {
 std::string difference_to_gloo(PretrainConfig config, int ranks, Tolerance limit = kLosses) {
   const std::string name = config.run_directory;
   for (const char* device : {"cpu", "cuda"}) {
-    config.device = device;
+    config.device = value_named<DeviceChoice>(device).value();
     config.run_directory = name + "-" + device;
     const auto job = Job{.ranks = ranks}.start(config);
     const int code = job->wait();
@@ -158,7 +158,7 @@ TEST_CASE("Fine-tuning on two devices has the losses of two ranks on the CPU", "
   config.report = {"jsonl"};
   config.model.attention_probs_dropout_prob = 0;
   for (const char* on : {"cpu", "cuda"}) {
-    config.device = on;
+    config.device = value_named<DeviceChoice>(on).value();
     config.run_directory = directory.path(on);
     const auto job = Job().start(config);
     const int code = job->wait();
@@ -181,7 +181,7 @@ TEST_CASE("More ranks than devices are refused over NCCL, and share them over Gl
           Contains("where each sees 2 GPUs and 3 ranks run: NCCL needs a GPU for each rank of a machine; start at "
                    "most as many ranks there as it has GPUs (--nproc-per-node gpu), or choose "
                    "distributed.backend=gloo"));
-  config.distributed.backend = "gloo";
+  config.distributed.backend = CollectiveBackend::kGloo;
   const Variables variables = {{"NULL_DEVICE_COUNT", "2"}, {"NULL_DEVICE_REPORT", directory.path("counts-%p")}};
   const auto job = Job{.ranks = 3, .variables = variables}.start(config);
   const int code = job->wait();
@@ -278,7 +278,7 @@ TEST_CASE("A signal to one rank on a device saves a checkpoint, and the run goes
   config.max_steps = 10;
   PretrainConfig whole = config;
   whole.run_directory = directory.path("whole");
-  whole.device = "cpu";
+  whole.device = DeviceChoice::kCpu;
   REQUIRE(Twin("bert", {"pretrain", file_of(whole)}).wait() == kOk);
   {
     const auto job = Job().start(config);
@@ -291,7 +291,7 @@ TEST_CASE("A signal to one rank on a device saves a checkpoint, and the run goes
   config.stop_at_step = 9;
   CHECK(Job{.ranks = 4}.start(config)->wait() == kOk);
   config.stop_at_step = 0;
-  config.device = "cpu";
+  config.device = DeviceChoice::kCpu;
   CHECK(Twin("bert", {"pretrain", file_of(config)}).wait() == kOk);
   const auto last = [](const PretrainConfig& of) { return metrics_of(of.run_directory).back().at("loss"); };
   CHECK(difference(last(config), last(whole), {.absolute = 0, .relative = 1e-4}) == "");  // launcher/README.md

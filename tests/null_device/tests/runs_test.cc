@@ -38,7 +38,7 @@ std::string difference_to_cpu(PretrainConfig config, Tolerance limit) {
   const std::string name = config.run_directory;
   for (const char* device : {"cpu", "cuda"}) {
     const int64_t launches = null_device::count("launch");
-    config.device = device;
+    config.device = value_named<DeviceChoice>(device).value();
     config.run_directory = name + "-" + device;
     REQUIRE(pretrain(config, false) == kOk);
     CHECK((null_device::count("launch") > launches) == (device == std::string("cuda")));
@@ -119,7 +119,7 @@ TEST_CASE("A run on CUDA that is killed at any point ends in the same bytes", "[
   for (const char* precision : {"fp32", "fp16-weights"}) {
     INFO(precision);
     PretrainConfig whole = short_run(directory, std::string("whole-") + precision);
-    whole.device = "cuda";
+    whole.device = DeviceChoice::kCuda;
     whole.precision = value_named<Precision>(precision).value();
     whole.optimizer.ema_decay = 0.9;
     whole.model.attention_probs_dropout_prob = 0.1;
@@ -148,10 +148,10 @@ TEST_CASE("A run may change between CPU and CUDA where it stops", "[cuda]") {
     INFO("from " << first << " to " << second);
     PretrainConfig config = reference;
     config.run_directory = directory.path(std::string("from-") + first);
-    config.device = first;
+    config.device = value_named<DeviceChoice>(first).value();
     config.stop_at_step = 2;
     REQUIRE(pretrain(config, false) == kOk);
-    config.device = second;
+    config.device = value_named<DeviceChoice>(second).value();
     config.stop_at_step = 0;
     REQUIRE(pretrain(config, false) == kOk);
     CHECK(difference_of_runs(config.run_directory, reference.run_directory, kLosses) == "");
