@@ -37,8 +37,4 @@ int64_t GlobalStep::num_tokens() const {
   return tokens;
 }
 
-void GlobalStep::move_to(c10::Device device) {
-  for (PackedBatch& batch : micro_batches) batch = batch.to(device);
-}
-
 }  // namespace bert

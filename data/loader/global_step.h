@@ -1,8 +1,6 @@
 // A step of a run, and the interface of the loaders that make it.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <exception>
 #include <set>
@@ -48,7 +46,6 @@ struct GlobalStep {
   std::exception_ptr failure;               // the DataError of a step whose rows cannot be read; the rest is empty then
 
   [[nodiscard]] int64_t num_tokens() const;  // without padding
-  void move_to(c10::Device device);
 };
 
 class StepLoader {

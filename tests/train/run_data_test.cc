@@ -118,6 +118,9 @@ TEST_CASE("The log has the loss of each source, exactly and over all ranks", "[t
       CHECK(line["data_wait_seconds"].get<double>() >= 0);
       CHECK(line["tokens_per_rank"]["least"].get<double>() > 0);
     }
+    const double seconds = one["tokens_per_rank"]["least"].get<double>() / one["tokens_per_second"].get<double>();
+    CHECK(one["data_wait_share"].get<double>() ==
+          Approx(one["data_wait_seconds"].get<double>() / seconds).epsilon(1e-6));
     CHECK(two["tokens_per_rank"]["least"].get<double>() + two["tokens_per_rank"]["most"].get<double>() ==
           one["tokens_per_rank"]["most"].get<double>());
   }

@@ -198,7 +198,7 @@ void RunLog::start(int64_t applied, int64_t last_step, double gemm_flops) {
 }
 
 nlohmann::ordered_json RunLog::interval_line(const StepMetrics& m, const WorkMeter::Work& work,
-                                             const std::vector<double>& mlm_sums) const {
+                                             const std::vector<double>& mlm_sums, double seconds) const {
   nlohmann::ordered_json line = {{"step", m.step}, {"steps", tried_}, {"loss", m.loss}};
   for (const auto& [name, mean] : m.terms) line[name + "_loss"] = mean;
   line.update({{"learning_rate", m.learning_rate},
@@ -212,6 +212,7 @@ nlohmann::ordered_json RunLog::interval_line(const StepMetrics& m, const WorkMet
   if (!config_.batch_size_schedule.empty()) line["sequences_per_step"] = work.sequences / static_cast<double>(tried_);
   line["fill"] = work.tokens / work.capacity;
   line["data_wait_seconds"] = work.most_seconds_waited;
+  line["data_wait_share"] = work.most_seconds_waited / seconds;
   if (work.corrupted > 0) line["corrupted_rows"] = work.corrupted;
   for (size_t i = 0; i < work.sources.size(); ++i) {
     const WorkMeter::SourceWork& source = work.sources[i];
@@ -242,7 +243,7 @@ void RunLog::write_interval(int64_t applied) {
   m.mfu = work.flops / seconds / gemm_flops_ / step_.world_size();
   const double exposed_communication_ms = step_.exposed_communication_ms();
   if (writes_) {
-    nlohmann::ordered_json line = interval_line(m, work, loss.sums);
+    nlohmann::ordered_json line = interval_line(m, work, loss.sums, seconds);
     if (step_.world_size() > 1) line["exposed_communication_ms"] = exposed_communication_ms;
     const IntervalReport report{.metrics = m, .line = timed(std::move(line))};
     to_sinks([&](Sink& sink) { sink.interval(report); });

@@ -117,7 +117,7 @@ class RunLog {
  private:
   [[nodiscard]] bool on_console() const;
   [[nodiscard]] nlohmann::ordered_json interval_line(const StepMetrics& metrics, const WorkMeter::Work& work,
-                                                     const std::vector<double>& mlm_sums) const;
+                                                     const std::vector<double>& mlm_sums, double seconds) const;
   /// `line` with the time of this moment.
   [[nodiscard]] nlohmann::ordered_json timed(nlohmann::ordered_json line) const;
   void start_interval(int64_t applied);

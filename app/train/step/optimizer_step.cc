@@ -90,6 +90,7 @@ OptimizerStep::OptimizerStep(const RunConfig& config, c10::Device device, c10::i
           {.compression = config.distributed.compression, .mean_over_ranks = false, .owners = std::move(parts.owners)}),
       parameter_report_(describe(group_parameters(parameters_, config.optimizer))),
       learning_rate_(torch::zeros({}, torch::TensorOptions().device(device))) {
+  if (device.is_cuda()) copies_.emplace(device);
   set_matmul_precision(precision_);
   optimizer->set_masters(parts.initial);
 }
@@ -146,7 +147,7 @@ void OptimizerStep::run(std::span<const PackedBatch> micro_batches, int64_t of_a
           batch, of_micro, [&] { seed_dropout(batch, seed_); },
           [this](const PackedBatch& b, const torch::Tensor& w) { micro_step(b, w); });
     } else {
-      micro_step(batch.to(device_), of_micro);
+      micro_step(batch, of_micro);
     }
   }
   ++steps_;
@@ -186,14 +187,17 @@ void OptimizerStep::update() {
 }
 
 void OptimizerStep::run(GlobalStep step) {
-  if (!graphs_ || !graphs_->usable()) {
-    replays_ = false;
-    step.move_to(device_);
-    return run(step.micro_batches, step.of_all_ranks);
+  const bool with_graphs = graphs_ && graphs_->usable();
+  std::optional<StepGraphs::OnStream> on;
+  if (with_graphs) on.emplace(*graphs_);
+  if (copies_) copies_->begin(step);
+  if (with_graphs && !replays_) {
+    compare_graphs(step);
+  } else {
+    replays_ = with_graphs;
+    run(step.micro_batches, step.of_all_ranks);
   }
-  const StepGraphs::OnStream on(*graphs_);
-  if (!replays_) return compare_graphs(step);
-  run(step.micro_batches, step.of_all_ranks);
+  if (copies_) copies_->end();
 }
 
 void OptimizerStep::use_graphs(bool required, std::function<void(const std::string&)> say) {

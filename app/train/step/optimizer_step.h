@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "app/config/run_config.h"
+#include "app/train/step/step_copies.h"
 #include "app/train/step/step_graphs.h"
 #include "cuda_ext/packed_batch.h"
 #include "data/loader/global_step.h"
@@ -51,7 +52,7 @@ class OptimizerStep {
   /// finite. `of_all_ranks` is the number of micro-batches of all ranks; 0: every rank has as many as this one.
   /// Gradients stay until the next call. Does not wait for the device.
   void run(std::span<const PackedBatch> micro_batches, int64_t of_all_ranks = 0);
-  /// The same for a step of a loader, which is moved to the device; with graphs after use_graphs().
+  /// The same for a step of a loader: Note [Copies of a step] in step_copies.h; with graphs after use_graphs().
   void run(GlobalStep step);
   /// From now on run(GlobalStep) replays graphs: Note [Graphs of a step] in step_graphs.h. `required`: c10::Error if that
   /// cannot be; else `say` gets the reason. Steps must be of static batches, and their loss must depend on nothing that the
@@ -184,6 +185,7 @@ class OptimizerStep {
   torch::Tensor learning_rate_;  // fp32 scalar
   torch::Tensor loss_sum_;       // [terms] fp32, summed over steps with the weights of the gradient; undefined at first
   double steps_ = 0;             // number of steps in loss_sum_
+  std::optional<StepCopies> copies_;  // on CUDA
   std::unique_ptr<StepGraphs> graphs_;
   bool replays_ = false;  // run() replays graphs; they were compared, or are being compared
 };

@@ -21,7 +21,7 @@ namespace bert {
 // them, on a stream of their own.
 //
 // Whatever differs between steps lies on the device, at addresses that stay: the batch and the weights of its loss are
-// copied to the graph's own tensors, straight from pinned memory; the number of steps, from which the learning rate
+// copied to the graph's own tensors; the number of steps, from which the learning rate
 // follows, the loss scale and the sums of losses are tensors that the captured work reads and writes. Seeds of attention's
 // dropout are set before each replay, as before a forward pass, and LibTorch hands them to the graph by its generator's
 // tensors; all other dropout follows from the batch's keys. Zeroed gradients, the weights of losses, and with several
@@ -56,8 +56,7 @@ class StepGraphs {
   };
 
   using MicroStep = std::function<void(const PackedBatch& batch, const torch::Tensor& weights)>;
-  /// Queues run(batch, weights) as a replay, with copies of the arguments. `batch` is on the device or in the host's
-  /// memory. `seed` is called before a capture and before each replay. After a failure it calls run().
+  /// Queues run(batch, weights) as a replay, with copies of the arguments, which are on the device. `seed` is called before a capture and before each replay. After a failure it calls run().
   void micro_step(const PackedBatch& batch, const torch::Tensor& weights, const std::function<void()>& seed,
                   const MicroStep& run);
   /// The same of run(), which depends on nothing that changes.

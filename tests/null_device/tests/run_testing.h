@@ -117,8 +117,8 @@ inline std::vector<nlohmann::json> metrics_of(const std::string& run_directory) 
 inline std::string difference(const nlohmann::json& got, const nlohmann::json& want, Tolerance limit,
                               const std::string& place = "") {
   static const std::set<std::string> kTimes = {
-      "time", "elapsed_seconds",   "sequences_per_second",    "tokens_per_second",
-      "mfu",  "data_wait_seconds", "exposed_communication_ms"};
+      "time", "elapsed_seconds",   "sequences_per_second", "tokens_per_second",
+      "mfu",  "data_wait_seconds", "data_wait_share",      "exposed_communication_ms"};
   const auto both = [&] { return place + ": " + got.dump() + ", not " + want.dump(); };
   if (got.is_number() && want.is_number()) {
     const auto one = got.get<double>(), other = want.get<double>();

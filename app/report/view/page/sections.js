@@ -88,7 +88,7 @@ function everyName(kind, first) {
 function curves() {
   const place = by("curves").querySelector(".charts");
   for (const name of everyName("training", kFirst)) {
-    if (name === "data_wait_seconds") continue;  // drawn as a share
+    if (name.startsWith("data_wait_")) continue;  // drawn as "waiting"
     const [title, unit, zero, whole] =
         kTitles[name] || [name.startsWith("source ") ? "Masked-token loss of " + name.slice(7) : name, "", false];
     charts.push(new Chart(place, "training", name, {title, unit, zero, whole}));

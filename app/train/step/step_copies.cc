@@ -1,0 +1,63 @@
+#include "app/train/step/step_copies.h"
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/types.h>
+
+#include <bit>
+#include <cstdint>
+
+namespace bert {
+namespace {
+
+int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+/// Bytes of a tensor in a buffer, whose tensors begin where cudaMalloc's would.
+int64_t room_of(const at::Tensor& tensor) {
+  constexpr int64_t kAlignment = 256;
+  return tensor.defined() ? round_up(static_cast<int64_t>(tensor.nbytes()), kAlignment) : 0;
+}
+
+c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+}  // namespace
+
+StepCopies::StepCopies(c10::Device device)
+    : stream_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)),
+      copied_(device.type()),
+      buffers_{Buffer{.bytes = {}, .free = c10::Event(device.type())},
+               Buffer{.bytes = {}, .free = c10::Event(device.type())}} {}
+
+void StepCopies::begin(GlobalStep& step) {
+  const c10::Stream computes = current_stream(stream_.device());
+  current_ = 1 - current_;
+  Buffer& buffer = buffers_[current_];
+  int64_t bytes = 0;
+  for (const PackedBatch& batch : step.micro_batches)
+    PackedBatch::visit_tensors(batch, [&](const at::Tensor& tensor) { bytes += room_of(tensor); });
+  if (!buffer.bytes.defined() || buffer.bytes.numel() < bytes) {
+    const auto eighth = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)) / 8);
+    buffer.bytes =
+        torch::empty({round_up(bytes, eighth)}, torch::TensorOptions().dtype(torch::kByte).device(stream_.device()));
+    buffer.free.record(computes);  // LibTorch may have taken it from earlier work
+  }
+  buffer.free.block(stream_);
+  const c10::StreamGuard on(stream_);
+  int64_t place = 0;
+  for (PackedBatch& batch : step.micro_batches) {
+    PackedBatch::visit_tensors(batch, [&](at::Tensor& tensor) {
+      if (!tensor.defined()) return;
+      const at::Tensor there = buffer.bytes.narrow(0, place, static_cast<int64_t>(tensor.nbytes()))
+                                   .view(tensor.scalar_type())
+                                   .view(tensor.sizes());
+      place += room_of(tensor);
+      tensor = there.copy_(tensor, /*non_blocking=*/true);
+    });
+  }
+  copied_.record(stream_);
+  copied_.block(computes);
+}
+
+void StepCopies::end() { buffers_[current_].free.record(current_stream(stream_.device())); }
+
+}  // namespace bert
