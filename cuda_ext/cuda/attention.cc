@@ -55,7 +55,6 @@ using composite::OptionalTensor;
 // number of the micro-batch's first sequence (app/train/step/training_step.cc), so a resumed run drops the same elements.
 // Masks depend on the backend. The host sets the state, so a CUDA graph of a step would replay the masks of one
 // micro-batch unless the seed is set again before each replay.
-constexpr int64_t kCudnnMaxHeadSize = 128, kFlashMaxHeadSize = 192;
 constexpr int64_t kCudnnVersion = 91500;   // LibTorch prefers newer versions
 constexpr double kCudnnDropoutSteps = 16;  // steps of the probability, from 0 to 1
 constexpr int64_t kCudnnLengthStep = 64;   // Note [Attention backends]
@@ -226,15 +225,19 @@ AttentionChoice choose_attention(const AttentionProblem& problem, const Attentio
   }
   const int64_t padded =
       round_up(problem.head_size, kVectorBytes / static_cast<int64_t>(c10::elementSize(problem.dtype)));
-  const bool cudnn_is_preferred = (platform.compute_capability == 90 || platform.compute_capability == 100) &&
-                                  platform.cudnn_version > kCudnnVersion && !platform.deterministic;
-  const bool cudnn_takes_it = low && padded <= kCudnnMaxHeadSize && problem.sequences > 1 &&
-                              problem.max_seqlen % kCudnnLengthStep == 0 &&
-                              problem.tokens == problem.sequences * problem.max_seqlen && cudnn_drops(problem.p);
-  if (cudnn_is_preferred && cudnn_takes_it) return {AttentionBackend::kCudnn, padded};
-  if (low && padded <= kFlashMaxHeadSize) return {AttentionBackend::kFlash, padded};
-  if (problem.p > 0.0) return {AttentionBackend::kComposite, problem.head_size};
-  return {AttentionBackend::kEfficient, padded};
+  const bool preferred = (platform.compute_capability == 90 || platform.compute_capability == 100) &&
+                         platform.cudnn_version > kCudnnVersion && !platform.deterministic;
+  const bool equal = problem.sequences > 1 && problem.max_seqlen % kCudnnLengthStep == 0 &&
+                     problem.tokens == problem.sequences * problem.max_seqlen;
+  const AttentionDropout dropout = problem.p == 0.0         ? AttentionDropout::kNone
+                                   : cudnn_drops(problem.p) ? AttentionDropout::kSixteenths
+                                                            : AttentionDropout::kAny;
+  for (const AttentionRow& row : kAttentionRows) {
+    if ((low ? row.low_precision : row.fp32) && (equal || row.unequal_lengths) && dropout <= row.dropout &&
+        padded <= row.max_head_size && (preferred || !row.preferred_only))
+      return {row.backend, padded};
+  }
+  return {AttentionBackend::kComposite, problem.head_size};
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention(const AttentionPlatform& platform, const Tensor& qkv,

@@ -6,6 +6,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <tuple>
@@ -43,10 +44,33 @@ struct AttentionChoice {
   bool operator==(const AttentionChoice&) const = default;
 };
 
-/// True if cuDNN's kernels can drop with exactly this probability.
+/// True if cuDNN's kernels can drop with exactly this probability: a multiple of 1/16.
 bool cudnn_drops(double p);
 
-/// Depends on its arguments alone. See Note [Attention backends].
+/// Dropout that a backend's kernels compute rightly.
+enum class AttentionDropout : uint8_t { kNone, kSixteenths, kAny };
+
+/// A row of the table of backends: the calls that its kernels take.
+struct AttentionRow {
+  AttentionBackend backend;
+  bool low_precision, fp32;  // fp16 and bf16; fp32
+  bool unequal_lengths;      // false: several sequences of one length, a multiple of 64
+  AttentionDropout dropout;
+  int64_t max_head_size;
+  bool preferred_only;  // on the devices where LibTorch itself takes these kernels, unless algorithms are deterministic
+  const char* reason;   // measured or argued
+};
+/// Note [Attention backends]. The first row that takes a call gets it; kComposite takes what no row does.
+inline constexpr std::array<AttentionRow, 3> kAttentionRows = {{
+    {AttentionBackend::kCudnn, true, false, false, AttentionDropout::kSixteenths, 128, true,
+     "measured: attention in README.md, which has equal lengths and no dropout"},
+    {AttentionBackend::kFlash, true, false, true, AttentionDropout::kAny, 192, false,
+     "measured: attention_dropout and attention_unequal_lengths in README.md"},
+    {AttentionBackend::kEfficient, true, true, true, AttentionDropout::kNone, INT64_MAX, false,
+     "argued: flash has no fp32 and no larger heads, and a composition has tensors of all pairs of tokens"},
+}};
+
+/// Depends on its arguments alone.
 AttentionChoice choose_attention(const AttentionProblem& problem, const AttentionPlatform& platform);
 
 /// The operators attention and attention_backward for CUDA tensors. `rng_state` is the state with which backward drops

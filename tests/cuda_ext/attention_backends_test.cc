@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda_ext/cuda/attention.h"
@@ -92,6 +94,51 @@ TEST_CASE("Attention on CUDA is cuDNN's where all lengths are equal and LibTorch
   CHECK(backend([](Variation& v) { v.problem.dtype = at::kFloat, v.problem.p = 0.1; }) == AttentionBackend::kComposite);
   CHECK(backend([](Variation& v) { v.problem.head_size = 200, v.problem.p = 0.1; }) == AttentionBackend::kComposite);
   CHECK(cuda::attention_platform(at::kCPU).compute_capability == 0);
+}
+
+TEST_CASE("The table of attention's backends has a reason in each row, and flash for what a run trains on", "[unit]") {
+  for (const cuda::AttentionRow& row : cuda::kAttentionRows) {
+    const std::string reason = row.reason;
+    CHECK((reason.starts_with("measured: ") || reason.starts_with("argued: ")));
+    // cuDNN gets no mask (pytorch/pytorch#196678), so it cannot take unequal lengths.
+    if (row.backend == AttentionBackend::kCudnn) CHECK_FALSE(row.unequal_lengths);
+  }
+  constexpr auto kCudnn = AttentionBackend::kCudnn, kFlash = AttentionBackend::kFlash,
+                 kEfficient = AttentionBackend::kEfficient, kComposite = AttentionBackend::kComposite;
+  struct Length {
+    int64_t tokens, sequences, longest;
+  };
+  const std::vector<Length> lengths = {{4096, 32, 128}, {16384, 32, 512}, {3200, 32, 100}, {8128, 32, 512}};
+  const std::vector<double> dropouts = {0.0, 0.125, 0.1};
+  // Rows: dropout; columns: 128, 512, 100, and lengths that differ.
+  using Table = std::vector<std::vector<AttentionBackend>>;
+  const Table in_evaluation = {{kCudnn, kCudnn, kFlash, kFlash},
+                               {kCudnn, kCudnn, kFlash, kFlash},
+                               {kFlash, kFlash, kFlash, kFlash}},
+              in_training(3, std::vector(4, kFlash)),
+              fp32 = {std::vector(4, kEfficient), std::vector(4, kComposite), std::vector(4, kComposite)},
+              fp64(3, std::vector(4, kComposite));
+  for (const bool deterministic : {false, true}) {
+    const Table& low = deterministic ? in_training : in_evaluation;
+    for (const auto& [type, table] : std::vector<std::pair<at::ScalarType, const Table*>>{
+             {at::kBFloat16, &low}, {at::kHalf, &low}, {at::kFloat, &fp32}, {at::kDouble, &fp64}}) {
+      for (size_t dropout = 0; dropout < dropouts.size(); ++dropout) {
+        for (size_t i = 0; i < lengths.size(); ++i) {
+          INFO(type << ", dropout " << dropouts[dropout] << ", lengths of column " << i);
+          AttentionPlatform platform = kHopper;
+          platform.deterministic = deterministic;
+          CHECK(cuda::choose_attention({.dtype = type,
+                                        .tokens = lengths[i].tokens,
+                                        .sequences = lengths[i].sequences,
+                                        .max_seqlen = lengths[i].longest,
+                                        .head_size = 64,
+                                        .p = dropouts[dropout]},
+                                       platform)
+                    .backend == (*table)[dropout][i]);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("Attention's backward on CUDA refuses what other kernels' forward gave", "[unit]") {
