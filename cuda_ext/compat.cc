@@ -69,6 +69,10 @@ int64_t device_allocations(c10::Device device) {
   return device.is_cuda() ? c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).num_device_alloc : 0;
 }
 
+int64_t peak_memory(c10::Device device) {
+  return device.is_cuda() ? c10::cuda::CUDACachingAllocator::getDeviceStats(device.index()).allocated_bytes[0].peak : 0;
+}
+
 int64_t free_memory(c10::Device device) {
   const c10::cuda::CUDAGuard on(device);
   size_t free = 0, total = 0;
@@ -121,6 +125,7 @@ size_t DeviceGraphs::capture(const std::function<void()>& /*body*/) { return 0; 
 void DeviceGraphs::replay(size_t /*graph*/) {}
 void release_cached_memory() {}
 int64_t device_allocations(c10::Device /*device*/) { return 0; }
+int64_t peak_memory(c10::Device /*device*/) { return 0; }
 int64_t free_memory(c10::Device /*device*/) { return 0; }
 int64_t total_memory(c10::Device /*device*/) { return 0; }
 int compute_capability(c10::Device /*device*/) { return 0; }

@@ -50,6 +50,9 @@ void release_cached_memory();
 /// Number of times that LibTorch's allocator asked the driver for memory of this device; 0 for the CPU.
 int64_t device_allocations(c10::Device device);
 
+/// The most bytes of tensors that this process has had on the device; 0 for the CPU.
+int64_t peak_memory(c10::Device device);
+
 /// Bytes of a CUDA device's memory: those that nobody uses, and all of them.
 int64_t free_memory(c10::Device device);
 int64_t total_memory(c10::Device device);

@@ -129,7 +129,7 @@ void expect_comparable(const BenchmarkOptions& options, const Json& report) {
 void print_figures(const BenchmarkOptions& options, const Json& report) {
   if (options.json) return;
   for (const auto& [key, value] : report.items()) {
-    if (key != "breakdown") fmt::print("{}: {}\n", key, value.dump());
+    if (key != "breakdown" && key != "products") fmt::print("{}: {}\n", key, value.dump());
   }
 }
 
@@ -153,6 +153,16 @@ void add_shape(Json& report, const BenchmarkOptions& options, const PretrainConf
   report["steps"] = options.steps;
 }
 
+void print_products(const Json& products) {
+  fmt::print("\n{:<24}{:<14}{:>9}{:>9}{:>9}{:>10}{:>10}\n", "product of a layer", "pass", "rows", "columns", "inner",
+             "ms", "TFLOP/s");
+  for (const Json& row : products) {
+    fmt::print("{:<24}{:<14}{:>9}{:>9}{:>9}{:>10.3f}{:>10.2f}\n", row["product"].get<std::string>(),
+               row["pass"].get<std::string>(), row["rows"].get<int64_t>(), row["columns"].get<int64_t>(),
+               row["inner"].get<int64_t>(), row["ms"].get<double>(), row["tflops"].get<double>());
+  }
+}
+
 /// Prints the share of each group of operators beside its time at the limits. A limit that is not known is `-`.
 void print_breakdown(const Json& breakdown) {
   const Json& limits = breakdown["limits"];
@@ -169,6 +179,10 @@ void print_breakdown(const Json& breakdown) {
                known ? fmt::format("{:.3f}", row["limit_ms"].get<double>()) : "-",
                known ? fmt::format("{:.0f} %", 100 * row["limit_ms"].get<double>() / ms) : "-");
   }
+  fmt::print("largest gaps, ms beyond the limit:");
+  for (const Json& gap : breakdown["gaps"])
+    fmt::print(" {} {:.3f};", gap["group"].get<std::string>(), gap["gap_ms"].get<double>());
+  fmt::print("\n");
 }
 
 Json run_step(const BenchmarkOptions& options) {
@@ -188,6 +202,7 @@ Json run_step(const BenchmarkOptions& options) {
   report.update(benchmark_step(step));
   if (device.is_cpu()) report.update(products);
   print_figures(options, report);
+  if (!options.json) print_products(report["products"]);
   if (options.breakdown && !options.json) print_breakdown(report["breakdown"]);
   return report;
 }

@@ -71,6 +71,11 @@ std::string processor_name() {
   return name.empty() ? "unknown" : name;
 }
 
+int64_t peak_resident_bytes() {
+  constexpr int64_t kKilobyte = 1024;
+  return kKilobyte * std::stoll("0" + field_of("/proc/self/status", "VmHWM"));
+}
+
 void check_comparable(const Json& before, const Json& now) {
   std::string differences;
   for (const char* key : kIdentity) {

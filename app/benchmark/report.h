@@ -2,6 +2,7 @@
 // its circumstances (kIdentity) and times under "ms_median", at the top or in the rows of "kernels" or "cases".
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ nlohmann::ordered_json percentiles(const std::vector<double>& seconds);
 
 /// The name of the processor, or "unknown" if the system does not tell it.
 std::string processor_name();
+
+/// The most bytes of memory that this process has had, as the kernel counts.
+int64_t peak_resident_bytes();
 
 /// A time that both reports have. ratio = old / new: above 1 the new one is faster.
 struct ComparedFigure {

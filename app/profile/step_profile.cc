@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -249,10 +250,6 @@ const char* group_of(const OperatorTime& time) {
 
 Json number_or_null(double value) { return value > 0 ? Json(value) : Json(nullptr); }
 
-Json limits_json(const DeviceLimits& limits) {
-  return {{"gemm_tflops", 1e-12 * limits.flops_per_second}, {"copy_gb_per_second", 1e-9 * limits.bytes_per_second}};
-}
-
 /// A row of one step on average.
 Json row_of(const OperatorTime& time, const DeviceLimits& limits, double steps, double step_ms) {
   return {{"calls", static_cast<double>(time.calls) / steps},
@@ -261,6 +258,22 @@ Json row_of(const OperatorTime& time, const DeviceLimits& limits, double steps, 
           {"flops", time.flops / steps},
           {"bytes", time.bytes / steps},
           {"limit_ms", number_or_null(limit_ms(time, limits) / steps)}};
+}
+
+/// The gaps of breakdown().
+Json largest_gaps(const Json& groups) {
+  constexpr size_t kShown = 5;
+  std::vector<std::pair<double, std::string>> gaps;
+  for (const Json& row : groups) {
+    const double limit = row["limit_ms"].is_null() ? 0.0 : row["limit_ms"].get<double>();
+    gaps.emplace_back(row["self_ms"].get<double>() - limit, row["group"].get<std::string>());
+  }
+  std::sort(gaps.begin(), gaps.end(), std::greater<>());
+  Json list = Json::array();
+  for (const auto& [gap, group] : gaps) {
+    if (gap > 0 && list.size() < kShown) list.push_back({{"group", group}, {"gap_ms", gap}});
+  }
+  return list;
 }
 
 double step_ms_of(const ProfileTimes& times, double steps) {
@@ -277,6 +290,10 @@ void ProfileTimes::add(ProfileTimes more) {
   ms += more.ms;
   for (const auto& [phase, of_phase] : more.phase_ms) phase_ms[phase] += of_phase;
   std::move(more.operators.begin(), more.operators.end(), std::back_inserter(operators));
+}
+
+Json limits_json(const DeviceLimits& limits) {
+  return {{"gemm_tflops", 1e-12 * limits.flops_per_second}, {"copy_gb_per_second", 1e-9 * limits.bytes_per_second}};
 }
 
 double limit_ms(const OperatorTime& time, const DeviceLimits& limits) {
@@ -381,7 +398,11 @@ Json breakdown(const ProfileTimes& times, const DeviceLimits& limits, int64_t st
     row.update(row_of(group, limits, count, step_ms_of(times, count)));
     rows.push_back(std::move(row));
   }
-  return {{"step_ms", step_ms_of(times, count)}, {"groups", std::move(rows)}, {"limits", limits_json(limits)}};
+  Json gaps = largest_gaps(rows);
+  return {{"step_ms", step_ms_of(times, count)},
+          {"groups", std::move(rows)},
+          {"gaps", std::move(gaps)},
+          {"limits", limits_json(limits)}};
 }
 
 }  // namespace bert

@@ -48,6 +48,9 @@ struct ProfileTimes {
   void add(ProfileTimes more);
 };
 
+/// gemm_tflops and copy_gb_per_second.
+nlohmann::ordered_json limits_json(const DeviceLimits& limits);
+
 /// Milliseconds at the limits; 0 if neither products nor bytes are known.
 double limit_ms(const OperatorTime& time, const DeviceLimits& limits);
 
@@ -78,7 +81,8 @@ nlohmann::ordered_json profile_report(const ProfileTimes& times, const DeviceLim
 std::string profile_table(const nlohmann::ordered_json& report);
 
 /// For `bert benchmark step --breakdown`: step_ms of the profiled steps, groups, the longest first, with the fields of an
-/// operator in profile_report(), and limits. `update_bytes`: what the optimizer reads and writes in a step.
+/// operator in profile_report(), gaps, the five groups with the most time beyond their limits (gap_ms; without a known
+/// limit, all of it), and limits. `update_bytes`: what the optimizer reads and writes in a step.
 nlohmann::ordered_json breakdown(const ProfileTimes& times, const DeviceLimits& limits, int64_t steps,
                                  int64_t update_bytes);
 

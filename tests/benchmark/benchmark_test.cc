@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -250,6 +251,45 @@ TEST_CASE("Bytes and FLOPs of the cases", "[unit][benchmark]") {
       CHECK(test.update_bytes / test.forward.bytes == Approx(42.0 / 46));
     }
   }
+}
+
+TEST_CASE("bert benchmark step reports limits, the products of a layer, memory and gaps", "[unit][benchmark]") {
+  const TemporaryDirectory directory;
+  const Output output = run_benchmark("step --device cpu --config " + tiny_config(directory) +
+                                      " --batch 2 --length 16 --steps 2 --warmup 0 --breakdown --json");
+  CAPTURE(output.text);
+  REQUIRE(output.status == kOk);
+  const auto report = output.report();
+  CHECK(report["limits"]["gemm_tflops"].get<double>() > 0);
+  CHECK(report["limits"]["copy_gb_per_second"].get<double>() > 0);
+  CHECK(report["limits"] == report["breakdown"]["limits"]);
+
+  // 32 tokens, H = 64, I = 128: rows, columns and inner of the products that BERT's layers have.
+  const std::vector<std::array<int64_t, 3>> sizes = {{32, 192, 64}, {32, 64, 192}, {192, 64, 32},  // query, key, value
+                                                     {32, 64, 64},  {32, 64, 64},  {64, 64, 32},   // attention's output
+                                                     {32, 128, 64}, {32, 64, 128}, {128, 64, 32},  // intermediate
+                                                     {32, 64, 128}, {32, 128, 64}, {64, 128, 32}};  // output
+  REQUIRE(report["products"].size() == sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto& row = report["products"][i];
+    const std::array<int64_t, 3> got = {row["rows"].get<int64_t>(), row["columns"].get<int64_t>(),
+                                        row["inner"].get<int64_t>()};
+    CHECK(got == sizes[i]);
+    const double flops = 2.0 * static_cast<double>(got[0] * got[1] * got[2]);
+    CHECK(row["tflops"].get<double>() * row["ms"].get<double>() == Approx(1e-9 * flops).epsilon(1e-6));
+  }
+
+  // Weights, gradients and two moments of LAMB in fp32 are the least of it.
+  const auto planned = report["memory"]["planned_bytes"].get<double>();
+  CHECK(planned > 16.0 * 80'000);
+  CHECK(planned < 32.0 * 200'000);
+  CHECK(report["memory"]["peak_bytes"].get<double>() > planned);
+
+  const auto& gaps = report["breakdown"]["gaps"];
+  CHECK(gaps.size() <= 5);
+  REQUIRE_FALSE(gaps.empty());
+  for (size_t i = 1; i < gaps.size(); ++i)
+    CHECK(gaps[i]["gap_ms"].get<double>() <= gaps[i - 1]["gap_ms"].get<double>());
 }
 
 TEST_CASE("bert benchmark --compare shows what became slower, and refuses what cannot be compared",

@@ -144,11 +144,16 @@ TEST_CASE("A report of a profile is that of one step on average", "[unit]") {
   CHECK(report.at("operators") == Json::parse(R"([
     {"name": "aten::add_", "calls": 4.0, "self_ms": 5.0, "share": 0.5, "flops": 0.0, "bytes": 0.0, "limit_ms": null},
     {"name": "bert::linear", "calls": 2.0, "self_ms": 3.0, "share": 0.3, "flops": 2e9, "bytes": 0.0, "limit_ms": 2.0}])"));
-  const Json groups = breakdown(times, limits, 2, /*update_bytes=*/10'000'000).at("groups");
+  const Json of_groups = breakdown(times, limits, 2, /*update_bytes=*/10'000'000), groups = of_groups.at("groups");
   REQUIRE(groups.size() == 3);
   CHECK(groups[0].at("group") == "linear layers");
   CHECK(groups[0].at("self_ms") == 5.5);
   CHECK(groups[1].at("group") == "optimizer");
   CHECK(groups[1].at("limit_ms").get<double>() == Approx(1.0));
   CHECK(groups[2].at("group") == "other operators of LibTorch");
+  const Json gaps = of_groups.at("gaps");  // the linear layers are below their limit of 6.5 ms
+  REQUIRE(gaps.size() == 2);
+  CHECK(gaps[0].at("group") == "optimizer");
+  CHECK(gaps[0].at("gap_ms").get<double>() == Approx(3.5));
+  CHECK(gaps[1] == Json({{"group", "other operators of LibTorch"}, {"gap_ms", 0.5}}));
 }
