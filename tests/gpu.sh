@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # tests/gpu.sh pack DIR [--build BUILD] [--text FILE] [--peer FILE] [--lengths FILE] [--parts A,B]
-# tests/gpu.sh run DIR --output OUT [--emulate] [--libtorch DIR] [--tools DIR] [--peer FILE] [--lengths FILE] [--parts A,B] [--tests F] [--minutes N]
+# tests/gpu.sh run DIR --output OUT [--full | --parts A,B] [--emulate] [--libtorch DIR] [--tools DIR] [--peer FILE] [--lengths FILE] [--tests F] [--minutes N]
 # tests/gpu.sh selftest BUILD [--tests F]
 #
 # The GPU lane. `pack` builds with CUDA for Hopper and makes a relocatable tree of at most 60 MiB. `run` tests and measures it on a machine
 # with a GPU and the release of LibTorch that the programs were built against; another is refused. It needs no other package, no network and no root,
 # and ends within 9 minutes. If that machine's C++ runtime is older than this build's, the runtime in the tree is used. The parts that say most
 # come first, and gpu.json has every figure as soon as it is measured: a run that is cut loses nothing. pack keeps --peer, --lengths and --parts
-# in the tree, and run uses these unless it is given others. The sanitizer and the profile come last and take minutes: give them a second call.
+# in the tree, and run uses these unless it is given others. The sanitizer and the profile come last and take minutes: --full leaves them to a second call.
 # From a build without CUDA, pack makes a rehearsal: a tree with a CUDA device of host memory (tests/README.md), which `run --emulate` takes.
 #
 #   --build BUILD   pack the programs in BUILD instead of building in build-gpu/ (bert bertrun bert_tests; without CUDA: null_device)
@@ -18,6 +18,7 @@
 #   --tools DIR     directory of compute-sanitizer and ncu; default: PATH, then /usr/local/cuda/bin; without them their parts say so
 #   --peer FILE     a script that times Hugging Face's step (its flags: --size --batch --length --lengths --precision --device --steps)
 #   --lengths FILE  sequence lengths, one a line, for a step on 128 real lengths
+#   --full          everything, in two calls with one OUT: the first leaves out sanitizer and profile, the second makes what gpu.json lacks
 #   --parts A,B     only these parts of: steps twins doctor tests training repeatable kernels sanitizer profile; default all
 #   --tests F       run only the tests tagged [cuda] that match F, a Catch2 filter; default all
 #   --minutes N     time limit of the whole run; default 8.7
@@ -27,8 +28,7 @@
 # 77 if DIR holds something other than a packed tree.
 #
 # Example: tests/gpu.sh pack build-gpu/lane
-#          tests/gpu.sh run build-gpu/lane --output /tmp/gpu --parts steps,twins,doctor,tests,training,repeatable,kernels
-#          tests/gpu.sh run build-gpu/lane --output /tmp/gpu-tools --parts sanitizer,profile
+#          tests/gpu.sh run build-gpu/lane --output /tmp/gpu --full    # twice
 set -euo pipefail
 script=$(readlink -f "$0")
 root=$(cd "$(dirname "$script")/.." && pwd)
@@ -164,6 +164,7 @@ limited() {
 part() {
   local name=$1 code=0 status
   [ -z "$wanted" ] || [[ ",$wanted," == *",$name,"* ]] || return 0
+  [[ " $left_out " != *" $name "* ]] || return 0
   fields="" note="" running=$name begin=$SECONDS
   echo "==== $name"
   progress
@@ -191,7 +192,7 @@ write_report() {
 	  "device": $(json_string "$device_name"),
 	  "driver": $(json_string "$driver"),
 	  "libtorch": $(json_string "$torch_version"),
-	  "seconds": $SECONDS,
+	  "seconds": $((SECONDS + seconds_before)),
 	  "result": "$result",
 	  "parts": {$1
 	  }
@@ -414,6 +415,21 @@ part_profile() {
   [ "$list" != "[]" ] || { note="ncu printed no figures"; return 1; }
 }
 
+# take_earlier: what an earlier call with --full has ended stays in the report
+take_earlier() {
+  local report=$out/gpu.json line name
+  [ -e "$report" ] || { left_out="sanitizer profile"; return 0; }
+  grep -qxF "  \"commit\": $(json_string "$(cat "$tree/commit")")," "$report" || die 77 "$report is of another commit; name another --output"
+  seconds_before=$(number_of "$(cat "$report")" seconds)
+  [ "$device_name" != none ] || device_name=$(sed -nE 's/^  "device": "(.*)",$/\1/p' "$report")
+  while IFS= read -r line; do
+    name=$(cut -d '"' -f 2 <<<"$line")
+    left_out+=" $name"
+    parts+="${parts:+,}"$'\n'"${line%,}"
+    [[ "$line" != *"\"$name\": {\"status\": \"failed\""* ]] || result=failed
+  done < <(grep -aE '^    "[a-z]+": \{"status": "(passed|failed|not measured)"' "$report")
+}
+
 # ---- run ----
 run() {
   deadline=$(awk -v m="$minutes" 'BEGIN {printf "%d", 60 * m}')
@@ -429,7 +445,7 @@ run() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
 
-  [ -n "$wanted" ] || [ ! -e "$tree/parts" ] || wanted=$(cat "$tree/parts")
+  [ -n "$wanted$full" ] || [ ! -e "$tree/parts" ] || wanted=$(cat "$tree/parts")
   [ -n "$peer" ] || [ ! -e "$tree/peer.py" ] || peer=$tree/peer.py
   [ -n "$lengths" ] || [ ! -e "$tree/lengths.txt" ] || lengths=$tree/lengths.txt
   [ -z "$lengths" ] || { cp "$lengths" "$work/lengths.txt" && lengths=$work/lengths.txt; }  # a path without spaces
@@ -454,7 +470,7 @@ run() {
     cxx="the tree's"
   fi
   machine="$(uname -sr), $(nproc) x $(sed -nE '/^model name/ {s/^model name\s*: //p;q}' /proc/cpuinfo)"
-  device_name=none driver=none result=passed parts=""
+  device_name=none driver=none result=passed parts="" left_out="" seconds_before=0
   if command -v nvidia-smi >/dev/null; then
     device_name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 || true)
     driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
@@ -476,11 +492,14 @@ run() {
 
   export BERT_TEST_DEVICE=cuda  # tests fail if the device is missing
 
-  exec 3>&1 >"$out/gpu.log" 2>&1
+  [ -z "$full" ] || take_earlier
+  [ -n "$parts" ] || rm -f "$out/gpu.log"
+  exec 3>&1 >>"$out/gpu.log" 2>&1
   say "gpu: $(cat "$tree/commit") on ${device_name:-none}, driver ${driver:-none}, LibTorch $torch_version, $cxx C++ runtime, $machine"
   limited 150 "$tree/bin/bert" doctor || true  # reads several GB from a cold disk, which no part should pay
   local name
   for name in "${parts_in_order[@]}"; do part "$name"; done
+  write_report "$parts"
   say "gpu: $result in $SECONDS s: $out/gpu.json, $out/gpu.log"
   [ $result = passed ]
 }
@@ -517,7 +536,16 @@ selftest() {
   }
   says() { grep -q "$2" "$work/$1/gpu.json" || { cat "$work/$1/gpu.json"; die 1 "gpu.json of the $1 run lacks $2"; }; }
   local older="" library
-  lane whole --tests "$filter" || { cat "$work/whole/gpu.log"; die 1 "the lane failed in emulation"; }
+  # Everything in two calls: the second one has the figures of the first.
+  lane whole --full --tests "$filter" || { cat "$work/whole/gpu.log"; die 1 "the lane failed in emulation"; }
+  if grep -q '"sanitizer"' "$work/whole/gpu.json"; then die 1 "the first call with --full did not leave out the sanitizer"; fi
+  grep -E '^    "(steps|kernels)": ' "$work/whole/gpu.json" | sed 's/,$//' >"$work/first"
+  lane whole --full || { cat "$work/whole/gpu.log"; die 1 "the second call with --full failed"; }
+  [ "$(grep -cFf "$work/first" "$work/whole/gpu.json")" -eq 2 ] || die 1 "the second call with --full has lost or repeated parts of the first"
+  [ "$(grep -c '"status"' "$work/whole/gpu.json")" -eq ${#parts_in_order[@]} ] || die 1 "the two calls with --full lack parts"
+  if lane whole --full --parts doctor; then die 1 "--full was taken with --parts"; fi
+  sed -i 's/"commit": ".*"/"commit": "other"/' "$work/whole/gpu.json"
+  if lane whole --full; then die 1 "--full went on from the report of another commit"; fi
   says whole '"result": "passed"'
   says whole '"passed": [1-9][0-9]*, "failed": 0'
   if command -v python3 >/dev/null; then says whole '"peer": {"tokens_per_second": 1.0}, "ratio": [0-9]'; fi
@@ -618,11 +646,12 @@ selftest() {
 # ---- command line ----
 [ $# -gt 0 ] || die 2 "say pack, run or selftest; see tests/gpu.sh --help"
 case $1 in -h | --help) sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p;}' "$script"; exit 0 ;; esac
-verb=$1 tree="" out="" emulate="" libtorch="" tools="" peer="" lengths="" build="" wanted="" filter="" text="" minutes=8.7
+verb=$1 tree="" out="" emulate="" libtorch="" tools="" peer="" lengths="" build="" wanted="" filter="" text="" minutes=8.7 full=""
 shift
 while [ $# -gt 0 ]; do
   case $1 in
     --emulate) emulate=1 ;;
+    --full) full=1 ;;
     --output | --libtorch | --tools | --peer | --lengths | --build | --text | --parts | --tests | --minutes)
       [ $# -gt 1 ] || die 2 "$1 wants a value"
       case $1 in
@@ -644,6 +673,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$tree" ] || die 2 "$verb wants a directory; see tests/gpu.sh --help"
+[ -z "$full" ] || [ -z "$wanted" ] || die 2 "--full is all parts; leave out --parts"
 for file in ${text:+"$text"} ${peer:+"$peer"} ${lengths:+"$lengths"}; do
   [ -r "$file" ] || die 66 "cannot read $file"
 done
