@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "tests/null_device/runtime/state.h"
+#include "tests/null_device/traffic.h"
 
 namespace null_device {
 namespace {
@@ -80,6 +81,9 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, void** arguments, 
   return cudaSuccess;
 }
 
+// Bits of cublasLtEpilogue_t.
+constexpr int kDerivative = 64, kGradientOfB = 512, kGradients = 16 | 256 | kGradientOfB;  // of a bias
+
 /// The bytes that a matrix of a product spans.
 Access span_of(const MatrixProduct& product, const MatrixProduct::Matrix& matrix, int64_t rows, int64_t columns,
                bool write) {
@@ -123,6 +127,7 @@ void enqueue(CUstream_st* handle, Work work) {
             std::to_string(stream.device) + ", and the current device is " + std::to_string(current_device()));
     for (const Access& access : work.accesses) check_live(access, work.name);
     check_device(stream, work);
+    add_traffic(work);
     if (stream.graph != nullptr) return add_node(stream, std::move(work), place);
     if (is_default(&stream)) {  // it would wait for the blocking streams that are captured
       for (Graph* graph : captures()) {
@@ -167,6 +172,15 @@ void run_product(CUstream_st* stream, const MatrixProduct& product) {
   }
   if (product.beta != 0) add(product.c, product.m, product.n);
   add(product.d, product.m, product.n, /*write=*/true);
+  if (product.auxiliary != nullptr) {
+    add({product.auxiliary, product.auxiliary_leading, product.d.batch_stride, product.d.type}, product.m, product.n,
+        (product.epilogue & kDerivative) == 0);
+  }
+  if (product.bias != nullptr) {
+    const bool of_columns = (product.epilogue & kGradientOfB) != 0;
+    const int type = product.bias_type >= 0 ? product.bias_type : product.d.type;
+    add({product.bias, 0, 0, type}, of_columns ? product.n : product.m, 1, (product.epilogue & kGradients) != 0);
+  }
   enqueue(stream, std::move(work));
 }
 
