@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "cuda_ext/beside_residual.h"
 #include "cuda_ext/scalar/philox.h"
 #include "model/bert.h"
 #include "model/initialization.h"
@@ -20,6 +21,29 @@ void make_consecutive(const std::vector<torch::Tensor>& parameters) {
   const torch::NoGradGuard no_grad;
   const std::vector<torch::Tensor> parts = at::cat(parameters).chunk(static_cast<int64_t>(parameters.size()));
   for (size_t i = 0; i < parameters.size(); ++i) parameters[i].set_data(parts[i]);
+}
+
+/// Self-attention, and its input for the residual.
+ops::BesideResidual attend(const BertSelfAttentionImpl& self, const torch::Tensor& hidden_states,
+                           const PackedContext& context) {
+  auto [qkv, residual] = ops::qkv_linear_beside_residual(hidden_states, {.query_weight = self.query->weight,
+                                                                         .key_weight = self.key->weight,
+                                                                         .value_weight = self.value->weight,
+                                                                         .query_bias = self.query->bias,
+                                                                         .key_bias = self.key->bias,
+                                                                         .value_bias = self.value->bias});
+  if (context.qkv != nullptr) *context.qkv = qkv;
+  const ops::Dropout dropout =
+      context.dropout(self.attention_probs_dropout_prob, dropout_site(self.layer_index, kAttentionSite));
+  return {ops::attention(qkv, context.cu_seqlens, context.max_seqlen, self.num_attention_heads, dropout), residual};
+}
+
+/// What follows the product with dense's weight.
+torch::Tensor normalised(const BertOutputImpl& output, const torch::Tensor& product, const torch::Tensor& residual,
+                         const PackedContext& context) {
+  return ops::bias_dropout_residual_layer_norm(product, output.dense->bias, residual, output.LayerNorm->weight,
+                                               output.LayerNorm->bias, output.LayerNorm->eps,
+                                               context.dropout(output.hidden_dropout_prob, output.site));
 }
 
 }  // namespace
@@ -99,15 +123,7 @@ void BertSelfAttentionImpl::to(torch::Device device, bool non_blocking) {
 }
 
 torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
-  const torch::Tensor qkv = ops::qkv_linear(hidden_states, {.query_weight = query->weight,
-                                                            .key_weight = key->weight,
-                                                            .value_weight = value->weight,
-                                                            .query_bias = query->bias,
-                                                            .key_bias = key->bias,
-                                                            .value_bias = value->bias});
-  if (context.qkv != nullptr) *context.qkv = qkv;
-  return ops::attention(qkv, context.cu_seqlens, context.max_seqlen, num_attention_heads,
-                        context.dropout(attention_probs_dropout_prob, dropout_site(layer_index, kAttentionSite)));
+  return attend(*this, hidden_states, context).result;
 }
 
 BertOutputImpl::BertOutputImpl(const BertConfig& config, int64_t in_features, uint32_t dropout_site)
@@ -118,9 +134,7 @@ BertOutputImpl::BertOutputImpl(const BertConfig& config, int64_t in_features, ui
 
 torch::Tensor BertOutputImpl::forward(const torch::Tensor& hidden_states, const torch::Tensor& input,
                                       const PackedContext& context) {
-  return ops::bias_dropout_residual_layer_norm(ops::linear(hidden_states, dense->weight, {}), dense->bias, input,
-                                               LayerNorm->weight, LayerNorm->bias, LayerNorm->eps,
-                                               context.dropout(hidden_dropout_prob, site));
+  return normalised(*this, ops::linear(hidden_states, dense->weight, {}), input, context);
 }
 
 BertAttentionImpl::BertAttentionImpl(const BertConfig& config, uint32_t layer_index)
@@ -129,7 +143,8 @@ BertAttentionImpl::BertAttentionImpl(const BertConfig& config, uint32_t layer_in
           "output", BertOutput(config, config.hidden_size, dropout_site(layer_index, kAttentionOutputSite)))) {}
 
 torch::Tensor BertAttentionImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
-  return output->forward(self->forward(hidden_states, context), hidden_states, context);
+  const auto [attended, residual] = attend(*self, hidden_states, context);
+  return output->forward(attended, residual, context);
 }
 
 BertIntermediateImpl::BertIntermediateImpl(const BertConfig& config)
@@ -149,7 +164,11 @@ BertLayerImpl::BertLayerImpl(const BertConfig& config, uint32_t layer_index)
 
 torch::Tensor BertLayerImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
   const torch::Tensor attended = attention->forward(hidden_states, context);
-  return output->forward(intermediate->forward(attended), attended, context);
+  const auto [product, residual] = ops::feed_forward_beside_residual(
+      attended,
+      {.wide = intermediate->dense->weight, .bias = intermediate->dense->bias, .narrow = output->dense->weight},
+      intermediate->hidden_act);
+  return normalised(*output, product, residual, context);
 }
 
 BertEncoderImpl::BertEncoderImpl(const BertConfig& config) : layer(register_module("layer", torch::nn::ModuleList())) {
