@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cuda_ext/fp8_linear.h"
 #include "cuda_ext/ops.h"
 #include "cuda_ext/packed_batch.h"
 #include "cuda_ext/window_pooling.h"
@@ -54,6 +55,11 @@ struct EncoderTaps {
   torch::Tensor qkv;                         // [T, 3H] of the last layer: query | key | value
 };
 
+/// The scales in FP8 of an encoder layer's linear layers; undefined tensors: none of them is in FP8.
+struct Fp8Layer {
+  ops::Fp8Scaling qkv, attention_output, intermediate, output;
+};
+
 /// The properties of a batch that the layers need beside its hidden states.
 struct PackedContext {
   torch::Tensor cu_seqlens;    // [B + 1] int32
@@ -61,7 +67,8 @@ struct PackedContext {
   int64_t max_seqlen = 0;
   int64_t dropout_seed = 0;
   bool training = false;
-  torch::Tensor* qkv = nullptr;  // gets query, key and value of the attention, [T, 3H]; nullptr: nobody wants them
+  torch::Tensor* qkv = nullptr;   // gets query, key and value of the attention, [T, 3H]; nullptr: nobody wants them
+  const Fp8Layer* fp8 = nullptr;  // of the layer; nullptr: its products are not in FP8
 
   /// Dropout of probability p at a site of philox.h. Does nothing in evaluation.
   [[nodiscard]] ops::Dropout dropout(double p, uint32_t site) const;
@@ -116,6 +123,8 @@ TORCH_MODULE(BertEmbeddings);
 struct BertSelfAttentionImpl : torch::nn::Module {
   BertSelfAttentionImpl(const BertConfig& config, uint32_t layer_index);
   torch::Tensor forward(const torch::Tensor& hidden_states, const PackedContext& context);
+  /// forward() from query, key and value on, [T, 3H].
+  torch::Tensor attend(const torch::Tensor& qkv, const PackedContext& context);
 
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;
@@ -135,6 +144,8 @@ TORCH_MODULE(BertSelfAttention);
 struct BertOutputImpl : torch::nn::Module {
   BertOutputImpl(const BertConfig& config, int64_t in_features, uint32_t dropout_site);
   torch::Tensor forward(const torch::Tensor& hidden_states, const torch::Tensor& input, const PackedContext& context);
+  /// forward() from the product of hidden_states and dense->weight on.
+  torch::Tensor normalize(const torch::Tensor& product, const torch::Tensor& input, const PackedContext& context);
   double hidden_dropout_prob;
   uint32_t site;
   Linear dense;
@@ -165,6 +176,9 @@ struct BertLayerImpl : torch::nn::Module {
   BertAttention attention;
   BertIntermediate intermediate;
   BertOutput output;
+
+ private:
+  torch::Tensor forward_in_fp8(const torch::Tensor& hidden_states, const PackedContext& context);
 };
 TORCH_MODULE(BertLayer);
 
@@ -181,6 +195,7 @@ struct BertEncoderImpl : torch::nn::Module {
   explicit BertEncoderImpl(const BertConfig& config);
   torch::Tensor forward(torch::Tensor hidden_states, const PackedContext& context);
   bool gradient_checkpointing = false;
+  std::vector<Fp8Layer> fp8;    // of each layer, for training; empty: no products in FP8
   EncoderTaps* taps = nullptr;  // gets the values of each forward pass; nullptr: nobody wants them
   torch::nn::ModuleList layer;
 };

@@ -24,26 +24,15 @@ void make_consecutive(const std::vector<torch::Tensor>& parameters) {
 }
 
 /// Self-attention, and its input for the residual.
-ops::BesideResidual attend(const BertSelfAttentionImpl& self, const torch::Tensor& hidden_states,
+ops::BesideResidual attend(BertSelfAttentionImpl& self, const torch::Tensor& hidden_states,
                            const PackedContext& context) {
-  auto [qkv, residual] = ops::qkv_linear_beside_residual(hidden_states, {.query_weight = self.query->weight,
-                                                                         .key_weight = self.key->weight,
-                                                                         .value_weight = self.value->weight,
-                                                                         .query_bias = self.query->bias,
-                                                                         .key_bias = self.key->bias,
-                                                                         .value_bias = self.value->bias});
-  if (context.qkv != nullptr) *context.qkv = qkv;
-  const ops::Dropout dropout =
-      context.dropout(self.attention_probs_dropout_prob, dropout_site(self.layer_index, kAttentionSite));
-  return {ops::attention(qkv, context.cu_seqlens, context.max_seqlen, self.num_attention_heads, dropout), residual};
-}
-
-/// What follows the product with dense's weight.
-torch::Tensor normalised(const BertOutputImpl& output, const torch::Tensor& product, const torch::Tensor& residual,
-                         const PackedContext& context) {
-  return ops::bias_dropout_residual_layer_norm(product, output.dense->bias, residual, output.LayerNorm->weight,
-                                               output.LayerNorm->bias, output.LayerNorm->eps,
-                                               context.dropout(output.hidden_dropout_prob, output.site));
+  const auto [qkv, residual] = ops::qkv_linear_beside_residual(hidden_states, {.query_weight = self.query->weight,
+                                                                               .key_weight = self.key->weight,
+                                                                               .value_weight = self.value->weight,
+                                                                               .query_bias = self.query->bias,
+                                                                               .key_bias = self.key->bias,
+                                                                               .value_bias = self.value->bias});
+  return {self.attend(qkv, context), residual};
 }
 
 }  // namespace
@@ -123,7 +112,13 @@ void BertSelfAttentionImpl::to(torch::Device device, bool non_blocking) {
 }
 
 torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
-  return attend(*this, hidden_states, context).result;
+  return bert::attend(*this, hidden_states, context).result;
+}
+
+torch::Tensor BertSelfAttentionImpl::attend(const torch::Tensor& qkv, const PackedContext& context) {
+  if (context.qkv != nullptr) *context.qkv = qkv;
+  return ops::attention(qkv, context.cu_seqlens, context.max_seqlen, num_attention_heads,
+                        context.dropout(attention_probs_dropout_prob, dropout_site(layer_index, kAttentionSite)));
 }
 
 BertOutputImpl::BertOutputImpl(const BertConfig& config, int64_t in_features, uint32_t dropout_site)
@@ -134,7 +129,13 @@ BertOutputImpl::BertOutputImpl(const BertConfig& config, int64_t in_features, ui
 
 torch::Tensor BertOutputImpl::forward(const torch::Tensor& hidden_states, const torch::Tensor& input,
                                       const PackedContext& context) {
-  return normalised(*this, ops::linear(hidden_states, dense->weight, {}), input, context);
+  return normalize(ops::linear(hidden_states, dense->weight, {}), input, context);
+}
+
+torch::Tensor BertOutputImpl::normalize(const torch::Tensor& product, const torch::Tensor& input,
+                                        const PackedContext& context) {
+  return ops::bias_dropout_residual_layer_norm(product, dense->bias, input, LayerNorm->weight, LayerNorm->bias,
+                                               LayerNorm->eps, context.dropout(hidden_dropout_prob, site));
 }
 
 BertAttentionImpl::BertAttentionImpl(const BertConfig& config, uint32_t layer_index)
@@ -162,13 +163,29 @@ BertLayerImpl::BertLayerImpl(const BertConfig& config, uint32_t layer_index)
       output(register_module("output",
                              BertOutput(config, config.intermediate_size, dropout_site(layer_index, kOutputSite)))) {}
 
+torch::Tensor BertLayerImpl::forward_in_fp8(const torch::Tensor& hidden_states, const PackedContext& context) {
+  const Fp8Layer& scaling = *context.fp8;
+  BertSelfAttentionImpl& self = *attention->self;
+  const torch::Tensor heads =
+      self.attend(ops::fp8_linear(hidden_states, {self.query->weight, self.key->weight, self.value->weight},
+                                  {self.query->bias, self.key->bias, self.value->bias}, scaling.qkv),
+                  context);
+  const torch::Tensor attended = attention->output->normalize(
+      ops::fp8_linear(heads, attention->output->dense->weight, {}, scaling.attention_output), hidden_states, context);
+  const torch::Tensor widened =
+      ops::bias_gelu(ops::fp8_linear(attended, intermediate->dense->weight, {}, scaling.intermediate),
+                     intermediate->dense->bias, intermediate->hidden_act);
+  return output->normalize(ops::fp8_linear(widened, output->dense->weight, {}, scaling.output), attended, context);
+}
+
 torch::Tensor BertLayerImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
+  if (context.fp8 != nullptr) return forward_in_fp8(hidden_states, context);
   const torch::Tensor attended = attention->forward(hidden_states, context);
   const auto [product, residual] = ops::feed_forward_beside_residual(
       attended,
       {.wide = intermediate->dense->weight, .bias = intermediate->dense->bias, .narrow = output->dense->weight},
       intermediate->hidden_act);
-  return normalised(*output, product, residual, context);
+  return output->normalize(product, residual, context);
 }
 
 BertEncoderImpl::BertEncoderImpl(const BertConfig& config) : layer(register_module("layer", torch::nn::ModuleList())) {
@@ -182,10 +199,13 @@ BertEncoderImpl::BertEncoderImpl(const BertConfig& config) : layer(register_modu
 // latter, so that they are added first, as in a layer that runs again. So the sums have the same bits in both cases.
 torch::Tensor BertEncoderImpl::forward(torch::Tensor hidden_states, const PackedContext& context) {
   if (taps != nullptr) *taps = {};
+  size_t index = 0;
   for (const auto& module : *layer) {
     const auto current = std::dynamic_pointer_cast<BertLayerImpl>(module);
     const bool tapped = taps != nullptr && module == *(layer->end() - 1);
     PackedContext of_layer = context;
+    if (context.training && !fp8.empty() && fp8[index].qkv.scales.defined()) of_layer.fp8 = &fp8[index];
+    ++index;
     if (tapped) of_layer.qkv = &taps->qkv;
     const auto forward = [current, of_layer](const torch::Tensor& x) { return current->forward(x, of_layer); };
     hidden_states = gradient_checkpointing && context.training && !tapped

@@ -67,6 +67,7 @@ at::ScalarType compute_dtype(Precision precision) {
   switch (precision) {
     case Precision::kBf16:
     case Precision::kBf16Weights:
+    case Precision::kFp8:
       return at::kBFloat16;
     case Precision::kFp16:
     case Precision::kFp16Weights:
@@ -94,8 +95,9 @@ AutocastGuard::AutocastGuard(at::DeviceType device_type, Precision precision)
     previous_matmul_precision_ = matmul_precision();
     set_matmul_precision(precision);
   }
-  const bool enabled = precision == Precision::kBf16 || precision == Precision::kFp16;
-  if (enabled) set_dtype(precision == Precision::kBf16 ? at::kBFloat16 : at::kHalf);
+  const at::ScalarType dtype = compute_dtype(precision);
+  const bool enabled = dtype != weights_dtype(precision);
+  if (enabled) set_dtype(dtype);
   at::autocast::set_autocast_enabled(device_type, enabled);
   at::autocast::increment_nesting();
 }

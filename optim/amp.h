@@ -16,7 +16,7 @@ namespace bert {
 /// The dtype of the model's parameters: fp32, except for the two *-weights.
 [[nodiscard]] at::ScalarType weights_dtype(Precision precision);
 
-/// The dtype of matrix products: fp32 (also for tf32), bf16 or fp16.
+/// The dtype of matrix products: fp32 (also for tf32), bf16 (also for fp8) or fp16.
 [[nodiscard]] at::ScalarType compute_dtype(Precision precision);
 
 /// True if gradients can underflow without a loss scale: fp16 and fp16-weights.
@@ -26,7 +26,7 @@ namespace bert {
 /// call.
 void set_matmul_precision(Precision precision);
 
-/// In its scope: autocast to bf16 or fp16 for Precision kBf16 or kFp16, no autocast for the others. kTf32 and kFp32
+/// In its scope: autocast to bf16 or fp16 for Precision kBf16, kFp8 or kFp16, no autocast for the others. kTf32 and kFp32
 /// also set the precision of fp32 GEMMs of the whole process, as set_matmul_precision() does. The destructor restores
 /// the earlier settings. Casts of weights are cached within the outermost scope.
 /// Forward and loss belong inside of the scope, backward outside. Products of backward use the precision that is set

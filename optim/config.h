@@ -11,10 +11,12 @@
 
 namespace bert {
 
-/// The precision of a run: bf16 and fp16 are autocast; the last two keep the weights in it, with fp32 masters.
-enum class Precision : uint8_t { kFp32, kTf32, kBf16, kFp16, kBf16Weights, kFp16Weights };
+/// The precision of a run: bf16 and fp16 are autocast; the *-weights keep the weights in it, with fp32 masters; fp8 is
+/// bf16 with the encoder's products in FP8, in training.
+enum class Precision : uint8_t { kFp32, kTf32, kBf16, kFp16, kBf16Weights, kFp16Weights, kFp8 };
 inline std::span<const char* const> names_of(Precision /*type*/) {
-  static constexpr std::array<const char*, 6> kNames = {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
+  static constexpr std::array<const char*, 7> kNames = {"fp32",         "tf32",         "bf16", "fp16",
+                                                        "bf16-weights", "fp16-weights", "fp8"};
   return kNames;
 }
 

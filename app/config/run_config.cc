@@ -89,6 +89,11 @@ int64_t RunConfig::batch_divisor() const {
   return divisor;
 }
 
+int64_t RunConfig::fp8_layers() const {
+  if (precision != Precision::kFp8) return 0;
+  return std::max<int64_t>(model.num_hidden_layers - (first_last_layers_bf16 ? 2 : 0), 0);
+}
+
 void check_run(const RunConfig& config, ConfigReport& report) {
   const std::vector<std::string>& no_decay = config.optimizer.no_decay;
   if (std::find(no_decay.begin(), no_decay.end(), "") != no_decay.end())
@@ -98,6 +103,12 @@ void check_run(const RunConfig& config, ConfigReport& report) {
   check_relations("/schedule", config.schedule, report);
   check_division(config, report);
   check_report(config, report);
+  if (config.first_last_layers_bf16 && config.precision != Precision::kFp8) {
+    report.add(
+        "/first_last_layers_bf16",
+        fmt::format("want false with precision {} (only fp8 uses it), got true", name_of_value(config.precision)),
+        {"/precision"});
+  }
   if (config.max_steps > 0 && config.stop_at_step > config.max_steps) {
     report.add("/stop_at_step", fmt::format("want at most max_steps {}, got {}", config.max_steps, config.stop_at_step),
                {"/max_steps"});

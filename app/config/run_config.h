@@ -127,6 +127,7 @@ struct RunConfig {
   PositionRows initial_positions = PositionRows::kRepeat;
   int64_t num_threads = 0;
   bool gradient_checkpointing = false;
+  bool first_last_layers_bf16 = false;
   std::vector<std::string> report = {"console", "jsonl", "tensorboard"};
   int64_t report_port = 0;
   ProfileConfig profile;
@@ -140,6 +141,8 @@ struct RunConfig {
   [[nodiscard]] bool reports(const char* format) const;
   /// The greatest number that divides global_batch_size and all of batch_size_schedule.
   [[nodiscard]] int64_t batch_divisor() const;
+  /// Number of encoder layers whose products are in FP8; 0 in other precisions.
+  [[nodiscard]] int64_t fp8_layers() const;
 
   static constexpr int64_t kMostSteps = int64_t{1} << 40;
   static constexpr int64_t kFromMemory = 0;  // value of micro_batch_size that "auto" sets
@@ -153,7 +156,8 @@ struct RunConfig {
     visit("seed", self.seed, "seed of the initialisation, the order of the data and dropout", 0, INT64_MAX);
     visit("device", self.device, "auto: cuda if there is a GPU", kMayChange);
     visit("precision", self.precision,
-          "bf16 and fp16 are autocast; bf16-weights and fp16-weights keep the weights in it, with fp32 masters");
+          "bf16 and fp16 are autocast; bf16-weights and fp16-weights keep the weights in it, with fp32 masters; fp8: "
+          "bf16, and in training the encoder's products in FP8 with delayed scaling, from compute capability 8.9 on");
     visit("stop_at_step", self.stop_at_step, "the run ends early, after this step; 0 = at max_steps", 0, kMostSteps,
           kMayChange);
     visit("micro_batch_size", self.micro_batch_size,
@@ -186,6 +190,8 @@ struct RunConfig {
         "compute each layer's activations again in backward instead of keeping them (NVIDIA: checkpoint_activations): "
         "less memory, the same gradients",
         kMayChange);
+    visit("first_last_layers_bf16", self.first_last_layers_bf16,
+          "fp8 only: the first and the last layer of the encoder stay in bf16 (NVIDIA Megatron's name)");
     visit("report", self.report,
           "where the numbers of the run go; jsonl stays: resumption, bert report and bert watch read metrics.jsonl. At "
           "every evaluation and at the end, layers: norms and trust ratios of the weights in layers.jsonl; histograms: "

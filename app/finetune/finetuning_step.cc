@@ -65,6 +65,7 @@ FinetuningStep::FinetuningStep(const FinetuneConfig& config, const TaskHead& hea
       head_(head),
       dropout_seed_(config.seed),
       label_smoothing_(config.label_smoothing) {
+  use_fp8(config, *model_.encoder().encoder);
   if (!head.class_weights.empty()) class_weights_ = torch::tensor(head.class_weights).to(device);
 }
 

@@ -2,11 +2,14 @@
 
 namespace bert {
 
+double FlopCounter::forward_of_weights(double tokens) const {
+  const auto h = static_cast<double>(config_.hidden_size), i = static_cast<double>(config_.intermediate_size);
+  return (8 * h * h + 4 * h * i) * tokens;
+}
+
 double FlopCounter::forward_of_sequence(int64_t length) const {
   const auto h = static_cast<double>(config_.hidden_size), s = static_cast<double>(length);
-  const auto i = static_cast<double>(config_.intermediate_size),
-             layers = static_cast<double>(config_.num_hidden_layers);
-  return layers * ((8 * h * h + 4 * h * i) * s + 4 * h * s * s);
+  return static_cast<double>(config_.num_hidden_layers) * (forward_of_weights(s) + 4 * h * s * s);
 }
 
 double FlopCounter::forward_of_heads(int64_t masked, int64_t sequences) const {

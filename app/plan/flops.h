@@ -14,6 +14,8 @@ class FlopCounter {
  public:
   explicit FlopCounter(const BertConfig& config, bool sentence_pair_head = true)
       : config_(config), sentence_pair_head_(sentence_pair_head) {}
+  /// The products of one encoder layer with its weights, for `tokens` tokens.
+  [[nodiscard]] double forward_of_weights(double tokens) const;
   /// Encoder, one sequence of `length` tokens.
   [[nodiscard]] double forward_of_sequence(int64_t length) const;
   /// The masked-token head, and the pooler with the sentence-pair head.

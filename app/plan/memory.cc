@@ -29,7 +29,8 @@ double layer_weights(const BertConfig& c) {
 /// checkpointing of the decoder's and one layer's.
 double kept_casts(const RunConfig& config, double parameters) {
   if (!low_precision(config.precision) || low_precision_weights(config.precision)) return 0;
-  if (!config.gradient_checkpointing) return 2 * parameters;
+  if (!config.gradient_checkpointing)
+    return 2 * parameters - static_cast<double>(config.fp8_layers()) * layer_weights(config.model);
   return 2 * std::min(parameters, decoder_weights(config.model) + layer_weights(config.model));
 }
 
@@ -44,7 +45,9 @@ double activations(const RunConfig& config, double parameters, const SequenceSiz
                intermediate = static_cast<double>(model.intermediate_size) * bytes;
   const double kept = layer_bytes_per_token(model, bytes);
   const bool again = config.gradient_checkpointing;
-  const double encoder = layers * (again ? hidden : kept);  // of a token
+  const double more_in_fp8 =
+      static_cast<double>(config.fp8_layers() * (3 * model.hidden_size - model.intermediate_size));
+  const double encoder = again ? layers * hidden : layers * kept + more_in_fp8;  // of a token
 
   const bool composed = bytes == 4 && model.attention_probs_dropout_prob > 0;
   const double scores = 2 * 4 * heads * sequence.tokens;

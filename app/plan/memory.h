@@ -31,8 +31,10 @@ double owned_share(const RunConfig& config, const std::vector<int64_t>& paramete
 /// 8 H: the layer's input (1), query, key and value (3), the result of attention (1) and its projection (1), the result
 /// of the first LayerNorm (1), and the input of the second (1). 2 I: the values before and after GELU. A: the
 /// log-sum-exp of each head, fp32. 4: mean and reciprocal standard deviation of the two LayerNorms, fp32. The CPU also
-/// keeps the bits of the dropout masks. With gradient checkpointing a layer keeps its input alone (Note [Gradient
-/// checkpointing] in model/bert.h).
+/// keeps the bits of the dropout masks. In FP8 the products keep a byte of each value of their inputs: 3 H more, for the
+/// layer's input and the results of attention and of the first LayerNorm, whose values of 2 bytes stay, and I less, for
+/// the values after GELU. Their weights take a byte instead of two. With gradient checkpointing a layer keeps its input
+/// alone (Note [Gradient checkpointing] in model/bert.h).
 double layer_bytes_per_token(const BertConfig& config, double compute_bytes);
 
 /// Bytes on one GPU.

@@ -200,6 +200,15 @@ double measured_micro_step(const Measurement& measured, const PretrainConfig& co
   return seconds * static_cast<double>(config.micro_batch_size) / static_cast<double>(measured.batch);
 }
 
+/// The peak FLOP/s of a step on the GPU. With fp8 only some products have the rate of FP8, the others that of bf16.
+double peak_of_step(const PretrainConfig& config, const Sequence& sequence, const GpuModel& gpu) {
+  const double peak = peak_flops(gpu, name_of_value(config.precision)), all = sequence.forward_flops;
+  if (config.precision != Precision::kFp8) return peak;
+  const double in_fp8 =
+      static_cast<double>(config.fp8_layers()) * FlopCounter(config.model).forward_of_weights(sequence.tokens);
+  return all / (in_fp8 / peak + (all - in_fp8) / peak_flops(gpu, "bf16"));
+}
+
 /// Seconds of forward and backward of a micro-batch at `mfu`, a share of the GPU's peak.
 double assumed_micro_step(const PretrainConfig& config, const Sequence& sequence, double mfu, const GpuModel& gpu) {
   // With a small batch the GPU waits for the host. The launches of forward and backward in bf16 were counted on the device
@@ -209,7 +218,7 @@ double assumed_micro_step(const PretrainConfig& config, const Sequence& sequence
   const double forwards = config.gradient_checkpointing ? 4 : 3;  // backward takes two forwards
   const double flops = forwards * sequence.forward_flops * static_cast<double>(config.micro_batch_size);
   return std::max(
-      flops / (mfu * peak_flops(gpu, name_of_value(config.precision))),
+      flops / (mfu * peak_of_step(config, sequence, gpu)),
       (kLaunches + kLaunchesPerLayer * static_cast<double>(config.model.num_hidden_layers)) * kLaunchSeconds);
 }
 

@@ -46,11 +46,11 @@ const std::vector<GpuModel>& gpu_models() {
   // bandwidth: the bus bandwidth of NCCL inside a node. 478 GB/s on 8 H100 (nccl-tests issues 290 and 347), 230 on 8
   // A100, 120 on the 16 V100 of a DGX-2.
   static const std::vector<GpuModel> models = {
-      {"h200", 989e12, 989e12, 495e12, 67e12, 141e9, 4.3e12, 478e9},
-      {"h100", 989e12, 989e12, 495e12, 67e12, 80e9, 3.0e12, 478e9},
-      {"a100", 312e12, 312e12, 156e12, 19.5e12, 80e9, 1.8e12, 230e9},
-      {"a100-40gb", 312e12, 312e12, 156e12, 19.5e12, 40e9, 1.4e12, 230e9},
-      {"v100", 125e12, 0, 0, 15.7e12, 32e9, 0.8e12, 120e9},
+      {"h200", 1979e12, 989e12, 989e12, 495e12, 67e12, 141e9, 4.3e12, 478e9},
+      {"h100", 1979e12, 989e12, 989e12, 495e12, 67e12, 80e9, 3.0e12, 478e9},
+      {"a100", 0, 312e12, 312e12, 156e12, 19.5e12, 80e9, 1.8e12, 230e9},
+      {"a100-40gb", 0, 312e12, 312e12, 156e12, 19.5e12, 40e9, 1.4e12, 230e9},
+      {"v100", 0, 125e12, 0, 0, 15.7e12, 32e9, 0.8e12, 120e9},
   };
   return models;
 }
@@ -71,6 +71,7 @@ const std::vector<NetworkPort>& network_ports() {
 double peak_flops(const GpuModel& gpu, const std::string& precision) {
   const double flops = precision.starts_with("bf16")   ? gpu.bf16_flops
                        : precision.starts_with("fp16") ? gpu.fp16_flops
+                       : precision == "fp8"            ? gpu.fp8_flops
                        : precision == "tf32"           ? gpu.tf32_flops
                                                        : gpu.fp32_flops;
   if (flops == 0) throw ConfigError(std::string("precision ") + precision + ": " + gpu.name + " GPUs do not have it");

@@ -11,10 +11,10 @@ namespace bert {
 /// measured values.
 struct GpuModel {
   const char* name;
-  double fp16_flops, bf16_flops, tf32_flops, fp32_flops;  // FLOP/s
-  double memory;                                          // bytes
-  double copy_bandwidth;                                  // bytes/s, read and written
-  double link_bandwidth;                                  // bytes/s, bus bandwidth of an all-reduce inside a node
+  double fp8_flops, fp16_flops, bf16_flops, tf32_flops, fp32_flops;  // FLOP/s
+  double memory;                                                     // bytes
+  double copy_bandwidth;                                             // bytes/s, read and written
+  double link_bandwidth;  // bytes/s, bus bandwidth of an all-reduce inside a node
 };
 
 /// A network port.

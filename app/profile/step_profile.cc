@@ -237,8 +237,8 @@ bool between_steps(const std::string& phase) {
 const char* group_of(const OperatorTime& time) {
   if (time.phase == name_of(Phase::kUpdate)) return kOptimizer;
   if (time.phase == name_of(Phase::kReduction)) return "reduction of gradients";
-  if (starts_with_any(time.name,
-                      {"bert::linear", "bert::qkv_linear", "bert::padded_linear", "aten::mm", "aten::addmm"}))
+  if (starts_with_any(time.name, {"bert::linear", "bert::qkv_linear", "bert::padded_linear", "bert::fp8_linear",
+                                  "aten::mm", "aten::addmm"}))
     return "linear layers";
   if (starts_with_any(time.name, {"bert::attention", "bert::masked_softmax", "aten::bmm", "aten::baddbmm"}))
     return "attention";

@@ -152,7 +152,7 @@ void RunState::save_with(int64_t applied, const std::function<void(const Checkpo
   const PhaseRange phase(Phase::kCheckpoint);
   step().check_parameters();
   // Every rank calls state_dict(): a sharded optimizer state is gathered from all ranks.
-  Checkpoint checkpoint{.model = state_dict(step().module()), .optimizer = step().optimizer->state_dict(), .state = {}};
+  Checkpoint checkpoint{.model = state_dict(step().module()), .optimizer = step().optimizer_state(), .state = {}};
   if (is_rank_zero()) {
     const SamplerState sampler = loader().state();
     const GradScaler& scaler = step().scaler;

@@ -11,6 +11,7 @@
 #include "app/system/exit_codes.h"
 #include "app/system/machine/threads.h"
 #include "app/verbs/verbs.h"
+#include "optim/config.h"
 
 namespace bert {
 namespace {
@@ -79,7 +80,8 @@ void add_step_options(CLI::App& verb, BenchmarkOptions& options, const std::vect
 }
 
 std::vector<std::string> precisions_of_training() {
-  return {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"};
+  const auto names = names_of(Precision());
+  return {names.begin(), names.end()};
 }
 
 void add_inference_mode(CLI::App& app, BenchmarkOptions& options) {

@@ -6,7 +6,7 @@
 // - the host files of a CUDA build need stream_of() only.
 //
 // Names for kernels: threadIdx.x, blockIdx.{x,y}, gridDim.{x,y}, blockDim.x; sync_block(); shuffle(), shuffle_xor(),
-// shuffle_down(); take_ticket(); BERT_SHARED(T, name, N) and BERT_DYNAMIC_SHARED(T, name), handed on as
+// shuffle_down(); take_ticket(); atomic_max(); BERT_SHARED(T, name, N) and BERT_DYNAMIC_SHARED(T, name), handed on as
 // SharedPointer<T> and read into a named type (not auto); load<N>(pointer) and store<N>(pointer, vector), N * sizeof(T)
 // aligned up to 16 bytes; launch(kernel, grid, block, bytes, stream, ...).
 #pragma once
@@ -72,6 +72,12 @@ __device__ __forceinline__ unsigned take_ticket(unsigned* ticket) {
   const unsigned place = atomicAdd(ticket, 1U);
   __threadfence();
   return place;
+}
+
+/// Makes *pointer at least `value`. Neither is negative; NaN is above all numbers. It is an atomic maximum of the bits, as
+/// integers, so the result does not depend on the order of the calls.
+__device__ __forceinline__ void atomic_max(float* pointer, float value) {
+  atomicMax(reinterpret_cast<unsigned*>(pointer), __float_as_uint(value));
 }
 
 namespace detail {

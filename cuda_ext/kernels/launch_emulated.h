@@ -154,6 +154,14 @@ inline unsigned take_ticket(unsigned* ticket, std::source_location where = std::
   return (*ticket)++;
 }
 
+inline void atomic_max(float* pointer, float value, std::source_location where = std::source_location::current()) {
+  emulator::check_access(pointer, sizeof(float), alignof(float), where);
+  uint32_t before = 0, bits = 0;
+  std::memcpy(&before, pointer, sizeof(before));
+  std::memcpy(&bits, &value, sizeof(bits));
+  if (bits > before) std::memcpy(pointer, &bits, sizeof(bits));
+}
+
 template <int N, class T>
 Vector<T, N> load(const T* pointer, std::source_location where = std::source_location::current()) {
   emulator::check_access(pointer, N * sizeof(T), alignof(Vector<T, N>), where);

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <c10/util/BFloat16.h>
+#include <c10/util/Float8_e4m3fn.h>
+#include <c10/util/Float8_e5m2.h>
 #include <c10/util/Half.h>
 
 #include <cmath>
@@ -73,6 +75,40 @@ BERT_HOST_DEVICE uint32_t pack_pair(float low, float high) {
   return word;
 #else
   return bits_of(from_float<T>(low)) | bits_of(from_float<T>(high)) << 16;
+#endif
+}
+
+/// The numbers of 8 bits: E4M3 has no infinity, and 3 bits behind the point; E5M2 has 2. Source: Micikevicius et al.
+/// 2022, arXiv:2209.05433.
+enum class Fp8 { kE4M3, kE5M2 };
+template <Fp8 format>
+inline constexpr float kMostOfFp8 = format == Fp8::kE4M3 ? 448.0F : 57344.0F;
+
+/// The byte of a number, rounded to nearest even. A number beyond the format's largest becomes that; NaN stays NaN.
+template <Fp8 format>
+BERT_HOST_DEVICE uint32_t fp8_byte(float x) {
+  constexpr float kMost = kMostOfFp8<format>;
+  const float within = x > kMost ? kMost : x < -kMost ? -kMost : x;
+  if constexpr (format == Fp8::kE4M3) {
+    return c10::Float8_e4m3fn(within).x;
+  } else {
+    return c10::Float8_e5m2(within).x;
+  }
+}
+
+/// Two fp8_byte()s; on devices that have FP8 one instruction, for which all NaN are one.
+template <Fp8 format>
+BERT_HOST_DEVICE uint32_t pack_fp8_pair(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint16_t pair = 0;
+  if constexpr (format == Fp8::kE4M3) {
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+#else
+  return fp8_byte<format>(low) | fp8_byte<format>(high) << 8;
 #endif
 }
 

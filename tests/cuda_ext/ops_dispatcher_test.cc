@@ -57,6 +57,7 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
       {"linear_backward", {x, x, weight, c10::List<bool>({true, true, true})}},
       {"qkv_linear", {x, weight, weight, weight, vector, vector, vector}},
       {"padded_linear", {x, weight, vector, hidden + 2}},
+      {"fp8_linear", {x, c10::List<Tensor>({weight}), c10::List<Tensor>({vector}), at::ones({2, 3}), at::zeros({3})}},
       {"bias_gelu", {x, vector, true}},
       {"bias_gelu_backward", {x, x, vector, true}},
       {"layer_norm", {x, vector, vector, kEps}},
@@ -68,10 +69,13 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
       {"dropout_mask", {keys, kSeed, kSite, hidden, p}},
       {"cross_entropy", {x, ids, kClasses, counted}}};
   const auto returned = [&](const std::string& name) { return call(name, calls.at(name)); };
-  const Stack norm = returned("layer_norm"), residual = returned("bias_dropout_residual_layer_norm"),
+  const Stack in_fp8 = returned("fp8_linear"), norm = returned("layer_norm"),
+              residual = returned("bias_dropout_residual_layer_norm"),
               embedded = returned("embedding_layer_norm_dropout"), attended = returned("attention"),
               softmax = returned("masked_softmax_dropout"), dropped = returned("dropout"),
               loss = returned("cross_entropy");
+  calls["fp8_linear_backward"] = {
+      x, in_fp8[1], in_fp8[2], at::ones({2, 3}), at::zeros({3}), c10::List<bool>({true, true, true})};
   calls["layer_norm_backward"] = {x, x, norm[1], norm[2], vector};
   calls["bias_dropout_residual_layer_norm_backward"] =
       joined({{x, x, vector, x, residual[1], residual[2], vector}, drop, {residual[3]}});
@@ -85,7 +89,7 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
 }
 
 /// Arguments that cannot be wrong: any value, any shape, or rows of any width.
-const std::set<std::string> kAnyValue = {"tanh", "seed", "scale", "needed"};
+const std::set<std::string> kAnyValue = {"tanh", "seed", "scale", "needed", "weights", "biases"};
 const std::set<std::string> kAnyShape = {"dropout x", "dropout_backward grad"};
 const std::set<std::string> kAnyWidth = {"masked_softmax_dropout scores", "cross_entropy logits",
                                          "cross_entropy_backward_ logits", "dropout_mask keys"};

@@ -66,6 +66,7 @@ const Expectation kExpected[] = {
     {"adamw_kernel", "", 256, 0.50},
     {"bias_gelu_backward_kernel", "", 128, 0.43},
     {"bias_gelu_forward_kernel", "", 128, 0.43},
+    {"cast_transpose_kernel", "", 128, 1.00},
     {"cross_entropy_backward_kernel", "", 256, 0.50},
     {"cross_entropy_forward_kernel", "", 256, 0.62},
     {"cross_entropy_mean_kernel", "", 1024, 1.00},

@@ -42,7 +42,7 @@ PackedBatch batch_of(const std::vector<int64_t>& lengths, int64_t first_sequence
 }  // namespace
 
 TEST_CASE("Recomputed layers give the same bits in every precision, with dropout and accumulation", "[unit][model]") {
-  for (const std::string precision : {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights"}) {
+  for (const std::string precision : {"fp32", "tf32", "bf16", "fp16", "bf16-weights", "fp16-weights", "fp8"}) {
     CAPTURE(precision);
     TrainingStep kept(tiny(precision, false), c10::kCPU, nullptr),
         recomputed(tiny(precision, true), c10::kCPU, nullptr);

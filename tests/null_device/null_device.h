@@ -115,7 +115,8 @@ struct MatrixProduct {
   };
   Matrix a, b, c, d;
   double alpha = 1, beta = 0;
-  int epilogue = 1;  // none
+  const float *scale_a = nullptr, *scale_b = nullptr;  // factors beside alpha in device memory: of FP8
+  int epilogue = 1;                                    // none
   const void* bias = nullptr;
   int bias_type = -1;  // d's
   void* auxiliary = nullptr;

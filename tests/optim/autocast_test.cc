@@ -105,7 +105,8 @@ TEST_CASE("Under autocast statistics and sums are fp32, also far from zero", "[u
 
 TEST_CASE("Precisions have names, a dtype of the weights, and need a scale or not", "[unit][optim]") {
   CHECK(value_named<Precision>("bf16-weights") == Precision::kBf16Weights);
-  CHECK_FALSE(value_named<Precision>("fp8"));
+  CHECK(compute_dtype(Precision::kFp8) == at::kBFloat16);
+  CHECK_FALSE(value_named<Precision>("fp4"));
   CHECK(weights_dtype(Precision::kBf16) == at::kFloat);
   CHECK(weights_dtype(Precision::kFp16Weights) == at::kHalf);
   CHECK(needs_loss_scale(Precision::kFp16));

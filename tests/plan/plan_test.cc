@@ -310,6 +310,12 @@ TEST_CASE("Memory follows the formulas, and precision the GPU", "[unit][plan]") 
   CHECK(plan.activations == 2.0 * 100 * (12 * 768 * 2 + 768 * 2 + 2 * 3072 * 2) + 2 * parameters - kCasts);
   config.gradient_checkpointing = false;
   CHECK(memory_of(config, 100, 0, 4).weights == 6 * parameters);
+  const double in_bf16 = memory_of(config, 100, 0, 4).activations;
+  config.precision = Precision::kFp8;  // 3 values of H more, one of I less; a byte of each weight
+  CHECK(memory_of(config, 100, 0, 4).activations == in_bf16 + 2.0 * 100 * 12 * (3 * 768 - 3072));
+  CHECK(memory_of(config, 100, 0, 4).weights == 6 * parameters - 12 * kLayer);
+  config.first_last_layers_bf16 = true;
+  CHECK(memory_of(config, 100, 0, 4).weights == 6 * parameters - 10 * kLayer);
   config.precision = Precision::kBf16Weights;
   config.optimizer.ema_decay = 0.999;
   plan = memory_of(config, 100, 15, 4);
@@ -323,6 +329,8 @@ TEST_CASE("Memory follows the formulas, and precision the GPU", "[unit][plan]") 
   CHECK(memory_of(config, 100, 15, 1).optimizer == 16 * parameters);
   CHECK_THROWS_WITH(memory_of(config, 100, 15, 207),
                     Contains("distributed.shard_optimizer_state: has 206 parameters to deal to 207 ranks"));
+  CHECK(peak_flops(gpu("h200"), "fp8") == 1979e12);
+  CHECK_THROWS_WITH(peak_flops(gpu("a100"), "fp8"), "precision fp8: a100 GPUs do not have it");
   CHECK(peak_flops(gpu("h200"), "bf16") == 989e12);
   CHECK(peak_flops(gpu("h200"), "fp32") == 67e12);
   CHECK_THROWS_WITH(peak_flops(gpu("v100"), "bf16"), "precision bf16: v100 GPUs do not have it");

@@ -196,6 +196,11 @@ TEST_CASE("Ranks train as one does to 1e-4 in fp32, and skip the same steps in f
     expect_equal({.precision = "fp16", .sharded = sharded}, {3}, 1e-3);  // one rounding of a weight in fp16 is 5e-4
 }
 
+TEST_CASE("2 ranks with a micro-batch each leave the bits of one with both, in fp8", "[distributed][trainer]") {
+  expect_equal({.precision = "fp8", .micro_batch_size = 6}, {2}, 0);
+  expect_equal({.precision = "fp8", .average = "masked_tokens", .sharded = true, .micro_batch_size = 6}, {2}, 0);
+}
+
 // LAMB gives the update of each tensor a fixed length, so a rounded direction has its full effect. bf16 has 8 bits.
 TEST_CASE("Ranks that send their gradients in 16 bits train as one does, to the rounding", "[distributed][trainer]") {
   expect_equal({.compression = "bf16"}, {2}, 4e-2, 1e-7);

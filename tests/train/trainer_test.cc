@@ -178,11 +178,12 @@ TEST_CASE("A run that is killed at 20 random moments ends in the same bytes", "[
   }
 }
 
-TEST_CASE("A run in fp16, in its weights too or in tf32 that is killed ends in the same bytes, loss scale included",
-          "[unit][trainer]") {
-  for (const std::string precision : {"fp16", "fp16-weights", "tf32"}) {
+TEST_CASE(
+    "A run in fp16, in its weights too, in tf32 or in fp8 that is killed ends in the same bytes, loss scale included",
+    "[unit][trainer]") {
+  for (const std::string precision : {"fp16", "fp16-weights", "tf32", "fp8"}) {
     CAPTURE(precision);
-    const bool scaled = precision != "tf32";
+    const bool scaled = precision.starts_with("fp16");
     const TemporaryDirectory directory;
     PretrainConfig whole = tiny(directory, "whole"), killed = tiny(directory, "killed");
     for (PretrainConfig* config : {&whole, &killed}) {

@@ -1,5 +1,6 @@
 #include "app/train/step/optimizer_step.h"
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -11,7 +12,9 @@
 #include "app/distributed/process_group.h"
 #include "app/profile/phase_range.h"
 #include "app/system/errors.h"
+#include "cuda_ext/compat.h"
 #include "cuda_ext/multi_tensor.h"
+#include "model/bert.h"
 #include "model/state_dict.h"
 #include "optim/sharded_optimizer.h"
 
@@ -47,6 +50,23 @@ std::string first_difference(const StateDict& state, const StateDict& expected) 
     if (std::memcmp(got.const_data_ptr(), want.const_data_ptr(), want.nbytes()) != 0) return item.key();
   }
   return "";
+}
+
+/// Throws ConfigError if a CUDA device lacks products in FP8, at all or for the sizes of the model.
+void check_fp8(const BertConfig& model, c10::Device device) {
+  constexpr int kFirst = 89, kTen = 10;  // Ada; Hopper is 90
+  constexpr int64_t kMultiple = 16;
+  if (!device.is_cuda()) return;
+  if (const int capability = compat::compute_capability(device); capability < kFirst) {
+    throw ConfigError(fmt::format("precision fp8: {} has compute capability {}.{}, expected at least 8.9; use bf16",
+                                  compat::device_name(device), capability / kTen, capability % kTen));
+  }
+  for (const auto& [name, size] :
+       {std::pair{"hidden_size", model.hidden_size}, {"intermediate_size", model.intermediate_size}}) {
+    if (size % kMultiple == 0) continue;
+    throw ConfigError(fmt::format("precision fp8: model.{} is {}, expected a multiple of {} on CUDA; use bf16", name,
+                                  size, kMultiple));
+  }
 }
 
 }  // namespace
@@ -93,6 +113,26 @@ OptimizerStep::OptimizerStep(const RunConfig& config, c10::Device device, c10::i
   if (device.is_cuda()) copies_.emplace(device);
   set_matmul_precision(precision_);
   optimizer->set_masters(parts.initial);
+}
+
+void OptimizerStep::use_fp8(const RunConfig& config, BertEncoderImpl& encoder) {
+  if (config.precision != Precision::kFp8) return;
+  check_fp8(config.model, device_);
+  const int64_t layers = config.model.num_hidden_layers, in_bf16 = (layers - config.fp8_layers()) / 2;  // at each end
+  if (config.fp8_layers() == 0) {
+    throw ConfigError(fmt::format(
+        "first_last_layers_bf16: the model has {} layers, so none is left in FP8; use precision bf16", layers));
+  }
+  constexpr int64_t kProducts = 4;  // of a layer
+  fp8_.emplace(layers * kProducts, device_);
+  encoder.fp8.resize(static_cast<size_t>(layers));
+  for (int64_t layer = in_bf16; layer < layers - in_bf16; ++layer) {
+    const int64_t first = layer * kProducts;
+    encoder.fp8[static_cast<size_t>(layer)] = {.qkv = fp8_->scaling(first),
+                                               .attention_output = fp8_->scaling(first + 1),
+                                               .intermediate = fp8_->scaling(first + 2),
+                                               .output = fp8_->scaling(first + 3)};
+  }
 }
 
 void OptimizerStep::seed_dropout(const PackedBatch& batch, int64_t seed) const {
@@ -155,6 +195,7 @@ void OptimizerStep::run(std::span<const PackedBatch> micro_batches, int64_t of_a
     const PhaseRange phase(Phase::kReduction);
     if (replays_) parallel_.expect_reduction(true);
     parallel_.finish();  // gradients are views into the buckets: they are zeroed in place
+    if (fp8_) all_reduce(group_, fp8_->amaxes(), c10d::ReduceOp::MAX);
   }
   const PhaseRange phase(Phase::kUpdate);
   if (replays_ && graphs_->usable()) {
@@ -184,6 +225,7 @@ void OptimizerStep::update() {
   ops::learning_rate_out(schedule_, optimizer->applied_steps(), learning_rate_);
   scaler.step(*optimizer, learning_rate_);
   scaler.update();
+  if (fp8_) fp8_->update();
 }
 
 void OptimizerStep::run(GlobalStep step) {
@@ -206,7 +248,8 @@ void OptimizerStep::use_graphs(bool required, std::function<void(const std::stri
 
 StateDict OptimizerStep::step_state() const {
   StateDict state = state_dict(*module_);
-  for (const auto& item : optimizer->state_dict()) state.insert(item.key(), item.value());
+  for (const auto& item : optimizer_state()) state.insert(item.key(), item.value());
+  if (fp8_) state.insert("greatest values in FP8", fp8_->amaxes());
   state.insert("loss scale", scaler.current_scale());
   state.insert("inverse loss scale", scaler.inv_scale());
   state.insert("growth tracker", scaler.growth_tracker());
@@ -241,11 +284,30 @@ void OptimizerStep::load(const StateDict& weights, const StateDict& optimizer_st
   constexpr size_t kMessageBytes = size_t{25} << 20;  // like a bucket of gradients
   load_state_dict(*module_, weights);
   parallel_.broadcast_parameters();  // the owners of a sharded state send their parameters
-  optimizer->load_state_dict(optimizer_state);
-  if (!group_ || !owners_.empty()) return;
+  StateDict of_optimizer;
+  for (const auto& item : optimizer_state) {
+    if (!is_fp8_state(item.key())) of_optimizer.insert(item.key(), item.value());
+  }
+  optimizer->load_state_dict(of_optimizer);
   std::vector<torch::Tensor> live;
-  for (const auto& item : optimizer->state_dict()) live.push_back(item.value());
-  c10d::broadcast_coalesced(group_, live, kMessageBytes, /*rank=*/0);
+  for (const auto& item : fp8_ ? fp8_->state_dict() : StateDict()) {
+    const torch::Tensor* const given = optimizer_state.find(item.key());
+    TORCH_CHECK_VALUE(given == nullptr || given->sizes() == item.value().sizes(), item.key(), ": expected ",
+                      item.value().sizes(), ", got ", given->sizes());
+    if (given != nullptr && !given->is_meta()) item.value().copy_(*given);
+    live.push_back(item.value());
+  }
+  if (!group_) return;
+  if (owners_.empty()) {  // the owners of a sharded state have theirs
+    for (const auto& item : optimizer->state_dict()) live.push_back(item.value());
+  }
+  if (!live.empty()) c10d::broadcast_coalesced(group_, live, kMessageBytes, /*rank=*/0);
+}
+
+StateDict OptimizerStep::optimizer_state() const {
+  StateDict state = optimizer->state_dict();
+  if (fp8_) state.update(fp8_->state_dict());
+  return state;
 }
 
 void OptimizerStep::start_phase(const EarlierRun& earlier) {

@@ -36,11 +36,14 @@
 #include "data/loader/global_step.h"
 #include "optim/amp.h"
 #include "optim/data_parallel.h"
+#include "optim/fp8_scaler.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 #include "optim/optimizer_state.h"
 
 namespace bert {
+
+struct BertEncoderImpl;
 
 class OptimizerStep {
  public:
@@ -89,8 +92,10 @@ class OptimizerStep {
   [[nodiscard]] std::string parameter_report() const { return parameter_report_; }
   /// Gives every rank the weights and the optimizer's state that rank 0 passes. Every rank calls it with the same
   /// entries; those of the other ranks need no values (device meta). Throws c10::Error on every rank if the entries do
-  /// not fit.
+  /// not fit. Scales of FP8 that `optimizer_state` lacks stay as they are, and those that this run lacks are left out.
   void load(const StateDict& weights, const StateDict& optimizer_state);
+  /// The optimizer's state and the scales of FP8. Every rank calls it; a sharded state is gathered by rank 0.
+  [[nodiscard]] StateDict optimizer_state() const;
   /// The warm-up ends at step `end`, as with_warmup() in optim/lr_schedule.h.
   void set_warmup(int64_t end) { schedule_ = with_warmup(schedule_, end); }
   /// The decay of the schedule wsd lasts from step `begin` to step `end`, as with_decay() in optim/lr_schedule.h.
@@ -139,6 +144,9 @@ class OptimizerStep {
   virtual std::vector<torch::Tensor> loss_terms(const PackedBatch& batch) = 0;
   /// The number of items of each term, fp64 scalars on the device. Does not wait for the device.
   [[nodiscard]] virtual std::vector<torch::Tensor> loss_items(const PackedBatch& batch) const = 0;
+  /// With the precision fp8: from now on the products of `encoder` are in FP8 in training. Throws ConfigError if the device
+  /// lacks them, or if first_last_layers_bf16 leaves no layer to them.
+  void use_fp8(const RunConfig& config, BertEncoderImpl& encoder);
   /// A number of items that the host knows.
   [[nodiscard]] torch::Tensor known_items(int64_t count) const;
   /// Makes dropout on CUDA a function of the seed and the number of the batch's first sequence.
@@ -182,6 +190,7 @@ class OptimizerStep {
   const std::vector<int> owners_;  // Parts::owners
   DataParallel parallel_;
   std::string parameter_report_;
+  std::optional<Fp8Scaler> fp8_;
   torch::Tensor learning_rate_;  // fp32 scalar
   torch::Tensor loss_sum_;       // [terms] fp32, summed over steps with the weights of the gradient; undefined at first
   double steps_ = 0;             // number of steps in loss_sum_

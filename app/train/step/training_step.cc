@@ -32,7 +32,9 @@ TrainingStep::TrainingStep(const PretrainConfig& config, BertForPreTraining made
     : OptimizerStep(config, made.ptr(), device, std::move(group), weights),
       model(std::move(made)),
       vocab_size_(config.model.vocab_size),
-      pairs_(has_pairs(objective_of(config)) ? name_of_value(objective_of(config)) : "") {}
+      pairs_(has_pairs(objective_of(config)) ? name_of_value(objective_of(config)) : "") {
+  use_fp8(config, *model->bert->encoder);
+}
 
 PretrainingOutput TrainingStep::forward(const PackedBatch& batch) {
   if (model->is_training()) seed_dropout(batch, model->dropout_seed);

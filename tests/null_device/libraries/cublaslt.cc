@@ -1,6 +1,6 @@
 // libcublasLt.so.13: the products that LibTorch calls, with their epilogues. They run as null_device::MatrixProduct;
-// alpha and beta are read at once. Arguments that do not fit together give cuBLASLt's codes. An attribute that is not
-// made, such as the scales of fp8, is a fault that gives its number.
+// alpha and beta are read at once, the scales of FP8 when the product runs. Arguments that do not fit together give
+// cuBLASLt's codes. An attribute that is not made is a fault that gives its number.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -23,6 +23,8 @@ struct Description {
   int32_t bias_type = -1;
   void* auxiliary = nullptr;
   int64_t auxiliary_leading = 0;
+  const float *scale_a = nullptr, *scale_b = nullptr;
+  int8_t fast_sums = 0;
 };
 
 struct Layout {
@@ -75,6 +77,23 @@ bool fit(const MatrixProduct& product, const Layout& a, const Layout& b, const L
          is_as_large(c, m, n, d.batch) && is_as_large(d, m, n, d.batch);
 }
 
+bool is_fp8(const MatrixProduct::Matrix& matrix) {
+  return matrix.type == CUDA_R_8F_E4M3 || matrix.type == CUDA_R_8F_E5M2;
+}
+
+/// True if cuBLASLt has the product on Hopper: the sums of FP8 run along the columns of both matrices, not both are E5M2,
+/// and addresses and lengths are multiples of 16 bytes.
+bool has_product(const MatrixProduct& p) {
+  if (!is_fp8(p.a) && !is_fp8(p.b)) return true;
+  constexpr int64_t kBytes = 16;
+  const auto in_place = [](const MatrixProduct::Matrix& matrix) {
+    return reinterpret_cast<uintptr_t>(matrix.data) % kBytes == 0 && matrix.leading % kBytes == 0;
+  };
+  return is_fp8(p.a) && is_fp8(p.b) && (p.a.type == CUDA_R_8F_E4M3 || p.b.type == CUDA_R_8F_E4M3) && p.transpose_a &&
+         !p.transpose_b && p.m % kBytes == 0 && p.k % kBytes == 0 && in_place(p.a) && in_place(p.b) && in_place(p.d) &&
+         p.scale_a != nullptr && p.scale_b != nullptr;
+}
+
 bool is_made(cudaDataType scalar) { return scalar == CUDA_R_32F || scalar == CUDA_R_64F || scalar == CUDA_R_32I; }
 
 }  // namespace
@@ -117,6 +136,19 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
       return take(&target.auxiliary, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
       return take(&target.auxiliary_leading, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return take(&target.scale_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return take(&target.scale_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+      return take(&target.fast_sums, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE: {
+      int32_t mode = 0;
+      const cublasStatus_t status = take(&mode, value, bytes);
+      return mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ? status
+                                                             : not_made("scales of another kind than a scalar");
+    }
     default:
       return not_made("attribute " + std::to_string(attribute) + " of a product");
   }
@@ -210,6 +242,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   product.bias_type = how.bias_type;
   product.auxiliary = how.auxiliary;
   product.auxiliary_leading = how.auxiliary_leading;
+  product.scale_a = how.scale_a;
+  product.scale_b = how.scale_b;
+  if (!has_product(product)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (product.m > 0 && product.n > 0 && product.batch > 0) null_device::run_product(stream, product);
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -79,7 +79,7 @@ const std::set<std::string>& kept_operators() {
       "aten::baddbmm", "aten::baddbmm.out", "aten::baddbmm_", "aten::mm.dtype", "aten::mm.dtype_out",
       "aten::addmm.dtype", "aten::addmm.dtype_out", "aten::bmm.dtype", "aten::bmm.dtype_out", "aten::baddbmm.dtype",
       "aten::baddbmm.dtype_out", "aten::_addmm_activation", "aten::_addmm_activation.out", "aten::_int_mm",
-      "aten::_int_mm.out", "aten::_cslt_sparse_mm",
+      "aten::_int_mm.out", "aten::_cslt_sparse_mm", "aten::_scaled_mm", "aten::_scaled_mm.out",
       // attention
       "aten::_flash_attention_forward", "aten::_flash_attention_backward", "aten::_efficient_attention_forward",
       "aten::_efficient_attention_backward", "aten::_fused_sdp_choice", "aten::_scaled_dot_product_flash_attention",

@@ -25,6 +25,10 @@ at::ScalarType scalar_type(int type) {
       return at::kInt;
     case 14:
       return at::kBFloat16;
+    case 28:
+      return at::kFloat8_e4m3fn;
+    case 29:
+      return at::kFloat8_e5m2;
     default:
       fault("a product of type " + std::to_string(type) + ", which this device does not have");
       return at::kByte;
@@ -100,7 +104,9 @@ void multiply(const MatrixProduct& p) {
   }
   if (p.m == 0 || p.n == 0) return;
   const at::ScalarType type = scalar_type(p.d.type), sums = sum_type(scalar_type(p.a.type));
-  const bool plain = p.epilogue == kDefault && p.alpha == 1.0;
+  double alpha = p.alpha;
+  for (const float* scale : {p.scale_a, p.scale_b}) alpha *= scale != nullptr ? *host_view_of(scale) : 1.0F;
+  const bool plain = p.epilogue == kDefault && alpha == 1.0;
   for (int64_t i = 0; i < p.batch; ++i) {
     // D = A B of columns is D^T = B^T A^T of rows.
     at::Tensor a = matrix(p.a, i, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k).to(sums);
@@ -114,13 +120,13 @@ void multiply(const MatrixProduct& p) {
     }
     // As at::linear on the CPU does it, to the same bits.
     const bool bias_first =
-        p.epilogue == kBias && p.alpha == 1.0 && p.beta == 0.0 && (p.bias_type < 0 || p.bias_type == p.d.type);
+        p.epilogue == kBias && alpha == 1.0 && p.beta == 0.0 && (p.bias_type < 0 || p.bias_type == p.d.type);
     if (bias_first && type == sums) {
       at::addmm_out(d, at::from_blob(host_view(p.bias), {p.m}, at::TensorOptions().dtype(type)), b, a);
       continue;
     }
     at::Tensor sum = at::mm(b, a);
-    if (p.alpha != 1.0) sum.mul_(p.alpha);
+    if (alpha != 1.0) sum.mul_(alpha);
     if (p.beta != 0.0) sum.add_(matrix(p.c, i, p.m, p.n), p.beta);
     if (p.epilogue == kGradientOfB) bias(p, p.n).copy_(b.sum(1));
     d.copy_(epilogue_of(p, i, sum));

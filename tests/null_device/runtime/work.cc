@@ -171,6 +171,9 @@ void run_product(CUstream_st* stream, const MatrixProduct& product) {
     product.transpose_b ? add(product.b, product.n, product.k) : add(product.b, product.k, product.n);
   }
   if (product.beta != 0) add(product.c, product.m, product.n);
+  for (const float* scale : {product.scale_a, product.scale_b}) {
+    if (scale != nullptr) work.accesses.push_back({.data = scale, .bytes = sizeof(float), .write = false});
+  }
   add(product.d, product.m, product.n, /*write=*/true);
   if (product.auxiliary != nullptr) {
     add({product.auxiliary, product.auxiliary_leading, product.d.batch_stride, product.d.type}, product.m, product.n,

@@ -63,7 +63,7 @@ std::string check_same_bytes(PretrainConfig config) {
 TEST_CASE("A run with graphs ends in the bytes of a run without, in every precision", "[cuda]") {
   BERT_DEVICE_OR_SKIP(device);
   const TemporaryDirectory directory;
-  for (const char* precision : {"fp32", "tf32", "bf16", "bf16-weights", "fp16", "fp16-weights"}) {
+  for (const char* precision : {"fp32", "tf32", "bf16", "bf16-weights", "fp16", "fp16-weights", "fp8"}) {
     INFO(precision);
     PretrainConfig config = static_run(directory, precision);
     config.precision = value_named<Precision>(precision).value();

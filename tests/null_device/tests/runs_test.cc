@@ -104,7 +104,7 @@ TEST_CASE("A run on CUDA is near one on the CPU in every precision", "[cuda]") {
   const TemporaryDirectory directory;
   for (const auto& [precision, limit] :
        {std::pair{"tf32", kLosses}, std::pair{"bf16", kBFloat16}, std::pair{"fp16", kHalf},
-        std::pair{"bf16-weights", kBFloat16}, std::pair{"fp16-weights", kHalf}}) {
+        std::pair{"bf16-weights", kBFloat16}, std::pair{"fp16-weights", kHalf}, std::pair{"fp8", kBFloat16}}) {
     INFO(precision);
     PretrainConfig config = short_run(directory, precision);
     config.precision = value_named<Precision>(precision).value();
