@@ -60,7 +60,7 @@ std::vector<std::shared_ptr<const Answer>> Batcher::ask(ModelTexts texts, Clock:
   queued_texts_ += static_cast<int64_t>(request->texts.size());
   queued_tokens_ += tokens;
   if (!request->texts.empty()) queue_.push_back(request);
-  arrived_.notify_one();
+  arrived_.notify_all();
   if (!request->ready.wait_until(lock, deadline, [&] { return request->over(); })) {
     drop(*request);
     throw HttpError(503, "the server is too busy: no answer in the time for a request", {retry_after()});
@@ -133,6 +133,7 @@ Batcher::Batch Batcher::next_batch() {
       if (last) next = taken;
     }
   }
+  if (!queue_.empty()) arrived_.notify_all();  // another worker has a batch, too
   return batch;
 }
 
