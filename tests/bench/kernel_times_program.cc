@@ -14,6 +14,7 @@
 #include "app/benchmark/report.h"
 #include "app/device/device.h"
 #include "cuda_ext/compat.h"
+#include "cuda_ext/names.h"
 #include "tests/bench/kernel_times.h"
 #include "tests/support/test_program.h"
 

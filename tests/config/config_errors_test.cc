@@ -162,7 +162,7 @@ std::vector<Broken> broken_configs() {
        {at + "2:1: /a~1b~0c: unknown key; known here: amp, batch_size_schedule, checkpoint_every, "
              "checkpoint_every_minutes, cuda_graphs, data, device, "
              "distributed, "
-             "evaluate_every, from_step, global_batch_size, gradient_checkpointing, "
+             "evaluate_every, first_last_layers_bf16, from_step, global_batch_size, gradient_checkpointing, "
              "initial_checkpoint, initial_optimizer_state, initial_positions, initial_vocabulary, keep_checkpoints, "
              "log_every, max_hours, "
              "max_steps, max_tokens, "
@@ -256,13 +256,15 @@ std::vector<Broken> broken_configs() {
       {"unknown word, near",
        in("\"precision\": \"fp23\""),
        {},
-       {at + "2:14: /precision: want one of fp32, tf32, bf16, fp16, bf16-weights, fp16-weights, got \"fp23\"; did you "
-             "mean \"fp32\"?"}},
+       {at +
+        "2:14: /precision: want one of fp32, tf32, bf16, fp16, bf16-weights, fp16-weights, fp8, got \"fp23\"; did you "
+        "mean \"fp32\"?"}},
       {"a word in upper case",
        in("\"precision\": \"FP16\""),
        {},
-       {at + "2:14: /precision: want one of fp32, tf32, bf16, fp16, bf16-weights, fp16-weights, got \"FP16\"; did you "
-             "mean \"fp16\"?"}},
+       {at +
+        "2:14: /precision: want one of fp32, tf32, bf16, fp16, bf16-weights, fp16-weights, fp8, got \"FP16\"; did you "
+        "mean \"fp16\"?"}},
       {"unknown word",
        in("\"model\": {\"hidden_act\": \"swish\"}"),
        {},

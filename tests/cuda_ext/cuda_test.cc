@@ -595,7 +595,7 @@ TEST_CASE("A run on CUDA that is stopped and resumed ends in the same bytes as o
     const TemporaryDirectory directory;
     PretrainConfig whole = testing::tiny(directory, "whole"), stopped = testing::tiny(directory, "stopped");
     for (PretrainConfig* config : {&whole, &stopped}) {
-      config->device = "cuda";
+      config->device = DeviceChoice::kCuda;
       config->precision = value_named<Precision>(precision).value();
     }
     REQUIRE(pretrain(whole, false) == kOk);
