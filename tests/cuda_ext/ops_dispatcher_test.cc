@@ -94,8 +94,12 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
 /// Arguments that cannot be wrong: any value, any shape, or rows of any width.
 const std::set<std::string> kAnyValue = {"tanh", "seed", "scale", "needed", "weights", "biases"};
 const std::set<std::string> kAnyShape = {"dropout x", "dropout_backward grad"};
-const std::set<std::string> kAnyWidth = {"masked_softmax_dropout scores", "cross_entropy logits",
-                                         "cross_entropy_backward_ logits", "dropout_mask keys"};
+const std::set<std::string> kAnyWidth = {"linear_sums grad",
+                                         "linear_sums x",
+                                         "masked_softmax_dropout scores",
+                                         "cross_entropy logits",
+                                         "cross_entropy_backward_ logits",
+                                         "dropout_mask keys"};
 
 /// Numbers that are refused, by the argument's name.
 std::vector<IValue> bad_numbers(const std::string& name, int64_t hidden) {

@@ -100,6 +100,8 @@ Access span_of(const MatrixProduct& product, const MatrixProduct::Matrix& matrix
       break;
     case CUDA_R_8I:
     case CUDA_R_8U:
+    case CUDA_R_8F_E4M3:
+    case CUDA_R_8F_E5M2:
       bytes = 1;
       break;
     default:
