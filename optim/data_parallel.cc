@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -30,20 +29,13 @@ c10::Stream current_stream(at::Device device) { return c10::impl::VirtualGuardIm
 
 }  // namespace
 
-/// Autograd calls it when a parameter's gradient is complete: after the parameter's node, which adds what the
-/// derivatives did not add themselves (Note [Gradients in place], cuda_ext/dispatch/derivative.h).
-struct DataParallel::Hook : public torch::autograd::FunctionPostHook {
-  using Variables = torch::autograd::variable_list;
-  Hook(DataParallel* hook_owner, size_t parameter_entry, std::shared_ptr<torch::autograd::Node> of_parameter)
-      : owner(hook_owner), entry(parameter_entry), node(std::move(of_parameter)) {}
-  Variables operator()(const Variables& outputs, const Variables& /*inputs*/) override {
-    owner->gradient_ready(entry);
-    return outputs;
-  }
+/// Autograd calls it when a parameter's gradient is complete.
+struct DataParallel::Hook : public torch::autograd::PostAccumulateGradHook {
+  Hook(DataParallel* hook_owner, size_t parameter_entry) : owner(hook_owner), entry(parameter_entry) {}
+  void operator()(const at::Tensor& /*parameter*/) override { owner->gradient_ready(entry); }
 
   DataParallel* owner;
   size_t entry;
-  std::shared_ptr<torch::autograd::Node> node;  // lives as long as its hook, until the owner ends
 };
 
 DataParallel::DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::vector<NamedParameter>& parameters,
@@ -95,8 +87,7 @@ DataParallel::DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const s
   }
   if (!group_) return;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    const auto node = torch::autograd::impl::grad_accumulator(entries_[i].parameter.tensor);
-    node->add_post_hook(std::make_unique<Hook>(this, i, node));
+    torch::autograd::impl::set_post_acc_grad_hooks(entries_[i].parameter.tensor, std::make_unique<Hook>(this, i));
   }
   if (!device.is_cpu()) {
     wait_begins_.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // with timing
@@ -107,14 +98,7 @@ DataParallel::DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const s
 DataParallel::~DataParallel() {
   if (!group_) return;
   for (const Entry& entry : entries_) {
-    const auto node = torch::autograd::impl::grad_accumulator(entry.parameter.tensor);
-    if (node == nullptr) continue;  // it was frozen
-    std::vector<uintptr_t> ours;
-    for (const auto& hook : node->post_hooks()) {
-      const auto* const own = dynamic_cast<const Hook*>(hook.get());
-      if (own != nullptr && own->owner == this) ours.push_back(reinterpret_cast<uintptr_t>(hook.get()));
-    }
-    for (const uintptr_t hook : ours) node->del_post_hook(hook);
+    torch::autograd::impl::set_post_acc_grad_hooks(entry.parameter.tensor, nullptr);
   }
 }
 

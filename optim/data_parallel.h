@@ -55,9 +55,9 @@ struct DataParallelOptions {
 class DataParallel {
  public:
   /// If `group` is null, there is one process. `parameters` are on one device, and a bucket holds one dtype; every rank
-  /// passes the same list. With a group, autograd's nodes of the parameters have hooks of this object while it lives.
-  /// Throws c10::Error if there are no parameters or all are frozen, if their devices differ, if one occurs twice, or
-  /// if an option is out of range.
+  /// passes the same list. This object owns the parameters' post-accumulate-grad hooks as long as it lives. Throws
+  /// c10::Error if there are no parameters or all are frozen, if their devices differ, if one occurs twice, or if an
+  /// option is out of range.
   DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::vector<NamedParameter>& parameters,
                DataParallelOptions options = {});
   ~DataParallel();
