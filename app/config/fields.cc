@@ -78,7 +78,7 @@ class Binder {
   void bind_value(T* target, const ConfigField& field, const JsonNode& node, const std::string& pointer) {
     bind_leaf(*target, field, node, pointer);
   }
-  void bind_value(EnumValue target, const ConfigField& field, const JsonNode& node, const std::string& pointer) {
+  void bind_value(const EnumValue& target, const ConfigField& field, const JsonNode& node, const std::string& pointer) {
     bind_leaf(target, field, node, pointer);
   }
   void bind_value(const ConfigList& list, const ConfigField& /*field*/, const JsonNode& node,
@@ -178,7 +178,7 @@ class Binder {
     target = node.number;
     return "";
   }
-  static std::string set(EnumValue target, const ConfigField& field, const JsonNode& node) {
+  static std::string set(const EnumValue& target, const ConfigField& field, const JsonNode& node) {
     std::string word;
     std::string wrong = set(word, field, node);
     if (wrong.empty()) {
@@ -230,7 +230,7 @@ struct ValueOf {
   nlohmann::json operator()(const T* value) const {
     return *value;
   }
-  nlohmann::json operator()(EnumValue value) const { return field.allowed[value.get()]; }
+  nlohmann::json operator()(const EnumValue& value) const { return field.allowed[value.get()]; }
   nlohmann::json operator()(const ConfigList& list) const {
     nlohmann::json values = nlohmann::json::array();
     const std::vector<ConfigFields> elements = list.elements();
@@ -285,7 +285,7 @@ struct SchemaOf {
     if (!field.allowed.empty()) schema["enum"] = field.allowed;
     return schema;
   }
-  nlohmann::json operator()(EnumValue) const { return {{"type", "string"}, {"enum", field.allowed}}; }
+  nlohmann::json operator()(const EnumValue& /*value*/) const { return {{"type", "string"}, {"enum", field.allowed}}; }
   nlohmann::json operator()(const std::vector<std::string>*) const {
     nlohmann::json items = {{"type", "string"}};
     if (!field.allowed.empty()) items["enum"] = field.allowed;

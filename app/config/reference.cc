@@ -38,7 +38,7 @@ struct TypeOf {
   std::string operator()(const double*) const { return "number"; }
   std::string operator()(const std::string*) const { return field.is_path ? "path" : "string"; }
   std::string operator()(const std::vector<std::string>*) const { return field.is_path ? "paths" : "strings"; }
-  std::string operator()(EnumValue) const { return "string"; }
+  std::string operator()(const EnumValue& /*value*/) const { return "string"; }
   std::string operator()(const ConfigList&) const { return "objects"; }
 };
 
@@ -55,7 +55,7 @@ struct RangeOf {
     return field.ranged ? fmt::format("{} to {}", field.low, field.high) : "";
   }
   std::string operator()(const std::string*) const { return words(); }
-  std::string operator()(EnumValue) const { return words(); }
+  std::string operator()(const EnumValue& /*value*/) const { return words(); }
   std::string operator()(const bool*) const { return ""; }
   std::string operator()(const std::optional<bool>*) const { return ""; }
   std::string operator()(const std::vector<std::string>*) const { return words(); }
