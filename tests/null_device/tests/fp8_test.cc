@@ -56,8 +56,10 @@ TEST_CASE("A layer in FP8 has three products of cuBLASLt, and the CPU's results"
     for (size_t i = 0; i < want.size(); ++i) {
       INFO("result " << i);
       CHECK(got[i].scalar_type() == want[i].scalar_type());
-      // Sums in another order; one rounding of bf16 where it is the result.
-      CHECK(at::allclose(on_host(got[i]).to(at::kFloat), want[i].to(at::kFloat), 1e-2, 1e-3));
+      // Sums in another order; one rounding of bf16 where it is the result. The device also rounds y's product, of up to
+      // 32, before it adds the bias.
+      const double absolute = i + 2 == want.size() ? 0.125 : 1e-3;
+      CHECK(at::allclose(on_host(got[i]).to(at::kFloat), want[i].to(at::kFloat), 1e-2, absolute));
     }
     CHECK(at::equal(on_host(got.back()), want.back()));
   }
