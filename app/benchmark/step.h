@@ -19,8 +19,9 @@ struct StepBenchmarkOptions {
 
 /// sequences_per_second, tokens_per_second, tflops, mfu (of a square product measured in the same run), ms_median and
 /// other percentiles of a step; limits (gemm_tflops, copy_gb_per_second), memory (planned_bytes of plan_memory(),
-/// peak_bytes of the GPU's tensors or of this process on the CPU) and benchmark_products(). With `breakdown` as many steps again are profiled after those that are timed, and the
-/// result has their breakdown() (app/profile/step_profile.h).
+/// peak_bytes of the GPU's tensors or of this process on the CPU) and benchmark_products(). With `breakdown` as many
+/// steps again are profiled after those that are timed, and the result has their breakdown()
+/// (app/profile/step_profile.h).
 nlohmann::ordered_json benchmark_step(const StepBenchmarkOptions& options);
 
 }  // namespace bert
