@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -29,10 +30,15 @@ c10::Stream current_stream(at::Device device) { return c10::impl::VirtualGuardIm
 
 }  // namespace
 
-/// Autograd calls it when a parameter's gradient is complete.
-struct DataParallel::Hook : public torch::autograd::PostAccumulateGradHook {
+/// Autograd calls it when a parameter's gradient is complete: after the parameter's node, which adds what the
+/// derivatives did not add themselves (Note [Gradients in place], cuda_ext/dispatch/derivative.h).
+struct DataParallel::Hook : public torch::autograd::FunctionPostHook {
+  using Variables = torch::autograd::variable_list;
   Hook(DataParallel* hook_owner, size_t parameter_entry) : owner(hook_owner), entry(parameter_entry) {}
-  void operator()(const at::Tensor& /*parameter*/) override { owner->gradient_ready(entry); }
+  Variables operator()(const Variables& outputs, const Variables& /*inputs*/) override {
+    owner->gradient_ready(entry);
+    return outputs;
+  }
 
   DataParallel* owner;
   size_t entry;
@@ -85,20 +91,28 @@ DataParallel::DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const s
                        roots[begin]);
     }
   }
-  if (!group_) return;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    torch::autograd::impl::set_post_acc_grad_hooks(entries_[i].parameter.tensor, std::make_unique<Hook>(this, i));
-  }
-  if (!device.is_cpu()) {
+  if (group_ && !device.is_cpu()) {
     wait_begins_.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // with timing
     wait_ended_.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);
   }
 }
 
-DataParallel::~DataParallel() {
-  if (!group_) return;
-  for (const Entry& entry : entries_) {
-    torch::autograd::impl::set_post_acc_grad_hooks(entry.parameter.tensor, nullptr);
+DataParallel::~DataParallel() { remove_hooks(); }
+
+// Autograd makes a parameter's node for the stream of that time, and drops it when no graph and none of us holds it. So
+// the nodes with hooks are those of one step: a later step may be on another stream, or in a captured graph.
+void DataParallel::add_hooks() {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    entry.node = torch::autograd::impl::grad_accumulator(entry.parameter.tensor);
+    if (entry.node != nullptr) entry.hook = entry.node->add_post_hook(std::make_unique<Hook>(this, i));
+  }
+}
+
+void DataParallel::remove_hooks() {
+  for (Entry& entry : entries_) {
+    if (entry.node != nullptr) entry.node->del_post_hook(entry.hook);
+    entry.node.reset();
   }
 }
 
@@ -177,7 +191,9 @@ std::optional<std::string> DataParallel::first_difference() const {
 
 void DataParallel::expect_reduction(bool last_micro_step) {
   reduction_expected_ = last_micro_step;
+  remove_hooks();
   if (!last_micro_step) return;
+  if (group_) add_hooks();
   next_bucket_ = 0;
   for (Entry& entry : entries_) entry.ready = false;
   for (Bucket& bucket : buckets_) bucket.pending = bucket.parameters;
@@ -228,6 +244,7 @@ void DataParallel::finish() {
   TORCH_CHECK(reduction_expected_,
               "DataParallel::finish: expect_reduction(true) was not called before the last backward");
   reduction_expected_ = false;
+  remove_hooks();
   check_views();
   if (!group_) return;
   const at::NoGradGuard no_grad;

@@ -5,6 +5,7 @@
 #include <c10/core/Event.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,10 @@
 #include <vector>
 
 #include "optim/optimizer.h"
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace bert {
 
@@ -55,9 +60,8 @@ struct DataParallelOptions {
 class DataParallel {
  public:
   /// If `group` is null, there is one process. `parameters` are on one device, and a bucket holds one dtype; every rank
-  /// passes the same list. This object owns the parameters' post-accumulate-grad hooks as long as it lives. Throws
-  /// c10::Error if there are no parameters or all are frozen, if their devices differ, if one occurs twice, or if an
-  /// option is out of range.
+  /// passes the same list. Throws c10::Error if there are no parameters or all are frozen, if their devices differ, if
+  /// one occurs twice, or if an option is out of range.
   DataParallel(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::vector<NamedParameter>& parameters,
                DataParallelOptions options = {});
   ~DataParallel();
@@ -72,7 +76,7 @@ class DataParallel {
   [[nodiscard]] std::optional<std::string> first_difference() const;
 
   /// Call it before each backward. `last_micro_step`: this is the last backward of the step, during which buckets are
-  /// reduced.
+  /// reduced; until finish() the parameters' nodes of autograd have hooks of this object.
   void expect_reduction(bool last_micro_step);
 
   /// Replaces the gradients by their mean, or sum, over ranks. Every rank (or each gradient's owner) gets the same
@@ -98,9 +102,11 @@ class DataParallel {
 
   struct Entry {
     NamedParameter parameter;
-    at::Tensor grad;                           // the view into the buffer
-    size_t first_bucket = 0, last_bucket = 0;  // the buckets that it lies in
-    bool ready = false;                        // has its gradient in this backward
+    at::Tensor grad;                                   // the view into the buffer
+    size_t first_bucket = 0, last_bucket = 0;          // the buckets that it lies in
+    bool ready = false;                                // has its gradient in this backward
+    std::shared_ptr<torch::autograd::Node> node = {};  // autograd's, with a hook, while a reduction is expected
+    uintptr_t hook = 0;
   };
   struct Bucket {
     at::Tensor gradients;   // a slice of a buffer
@@ -113,6 +119,8 @@ class DataParallel {
   /// Places the parameters of one root from `begin` on and cuts them into buckets. Returns the end.
   int64_t add_run(const at::Tensor& buffer, int64_t begin, std::span<const NamedParameter> parameters, int root);
   void check_views() const;
+  void add_hooks();
+  void remove_hooks();
   void gradient_ready(size_t entry);
   void launch(Bucket& bucket);
   void complete(Bucket& bucket);
