@@ -2,10 +2,13 @@
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 #include <torch/types.h>
 
 #include <bit>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace bert {
 namespace {
@@ -20,6 +23,25 @@ int64_t room_of(const at::Tensor& tensor) {
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
+void copy_on_current_stream(GlobalStep& step, c10::Device device) {
+  for (PackedBatch& batch : step.micro_batches) batch = batch.to(device);
+}
+
+bool equal(const GlobalStep& copied, const GlobalStep& given) {
+  for (size_t i = 0; i < given.micro_batches.size(); ++i) {
+    std::vector<at::Tensor> copies;
+    PackedBatch::visit_tensors(copied.micro_batches[i], [&](const at::Tensor& tensor) { copies.push_back(tensor); });
+    size_t next = 0;
+    bool same = true;
+    PackedBatch::visit_tensors(given.micro_batches[i], [&](const at::Tensor& tensor) {
+      const at::Tensor& copy = copies[next++];
+      same = same && (!tensor.defined() || at::equal(copy.to(at::kCPU), tensor));
+    });
+    if (!same) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 StepCopies::StepCopies(c10::Device device)
@@ -29,6 +51,22 @@ StepCopies::StepCopies(c10::Device device)
                Buffer{.bytes = {}, .free = c10::Event(device.type())}} {}
 
 void StepCopies::begin(GlobalStep& step) {
+  if (!own_stream_) return copy_on_current_stream(step, stream_.device());
+  GlobalStep given;
+  if (to_compare_ > 0) given.micro_batches = step.micro_batches;
+  copy_on_own_stream(step);
+  if (to_compare_ == 0) return;
+  --to_compare_;
+  if (equal(step, given)) return;
+  own_stream_ = false;
+  TORCH_WARN(
+      "Batches that were copied on a stream of their own differ from what was read. The stream that computes makes the "
+      "copies now.");
+  step.micro_batches = std::move(given.micro_batches);
+  copy_on_current_stream(step, stream_.device());
+}
+
+void StepCopies::copy_on_own_stream(GlobalStep& step) {
   const c10::Stream computes = current_stream(stream_.device());
   current_ = 1 - current_;
   Buffer& buffer = buffers_[current_];
@@ -58,6 +96,8 @@ void StepCopies::begin(GlobalStep& step) {
   copied_.block(computes);
 }
 
-void StepCopies::end() { buffers_[current_].free.record(current_stream(stream_.device())); }
+void StepCopies::end() {
+  if (own_stream_) buffers_[current_].free.record(current_stream(stream_.device()));
+}
 
 }  // namespace bert

@@ -19,6 +19,9 @@ namespace bert {
 // rest: a step computes after its copies, and a buffer is written after the last step in it has been computed. LibTorch
 // keeps pinned memory until the copy from it has run. A buffer grows to the largest step, in steps of an eighth or more;
 // afterwards a step allocates nothing.
+//
+// These copies have run on no GPU. So the first steps compare them, as the stream that computes sees them, with the
+// batches. After a difference that stream makes the copies, and a warning says so.
 
 /// The copies of one run. Not for several threads.
 class StepCopies {
@@ -32,6 +35,8 @@ class StepCopies {
   void end();
 
  private:
+  void copy_on_own_stream(GlobalStep& step);
+
   struct Buffer {
     at::Tensor bytes;  // [capacity] uint8
     c10::Event free;   // after the last step in the buffer
@@ -40,6 +45,8 @@ class StepCopies {
   c10::Event copied_;
   std::array<Buffer, 2> buffers_;
   size_t current_ = 0;
+  int to_compare_ = 2;  // steps: one in each buffer
+  bool own_stream_ = true;
 };
 
 }  // namespace bert

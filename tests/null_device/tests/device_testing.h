@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -82,6 +83,17 @@ inline at::Tensor pinned(int64_t count, double value) {
   return at::empty({count}, at::TensorOptions().dtype(at::kFloat).pinned_memory(true)).fill_(value);
 }
 inline at::Tensor on_host(const at::Tensor& tensor) { return tensor.to(at::kCPU); }
+
+/// What the lines warn of.
+inline std::string warning_of(const std::function<void()>& lines) {
+  struct Collector : c10::WarningHandler {
+    void process(const c10::Warning& warning) override { text += warning.msg(); }
+    std::string text;
+  } collector;
+  const c10::WarningUtils::WarningHandlerGuard guard(&collector);
+  lines();
+  return collector.text;
+}
 
 /// How a process ended, and what it wrote on the error stream.
 struct Ended {

@@ -93,4 +93,24 @@ TEST_CASE("A step is copied while the step before computes", "[cuda][null_device
   computed.set_value();
 }
 
+TEST_CASE("Copies that do not arrive are found, and the stream that computes makes them from then on",
+          "[cuda][null_device]") {
+  const WaitAtEnd wait_at_end;
+  StepCopies copies(kFirst);
+  const auto allocated_by = [&](int64_t number) {
+    GlobalStep step = step_of(number);
+    copies.begin(step);
+    const Tensor ids = step.micro_batches.front().input_ids;
+    copies.end();
+    return ids.storage().nbytes() == ids.nbytes();  // in no common buffer
+  };
+  CHECK_FALSE(allocated_by(0));
+  const std::string warning = warning_of([&] {
+    const null_device::DryRun dry;  // nothing is copied
+    allocated_by(1);
+  });
+  CHECK_THAT(warning, Contains("differ from what was read"));
+  CHECK(allocated_by(2));
+}
+
 }  // namespace bert
