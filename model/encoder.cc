@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "cuda_ext/beside_residual.h"
 #include "cuda_ext/scalar/philox.h"
 #include "model/bert.h"
 #include "model/initialization.h"
@@ -20,6 +21,18 @@ void make_consecutive(const std::vector<torch::Tensor>& parameters) {
   const torch::NoGradGuard no_grad;
   const std::vector<torch::Tensor> parts = at::cat(parameters).chunk(static_cast<int64_t>(parameters.size()));
   for (size_t i = 0; i < parameters.size(); ++i) parameters[i].set_data(parts[i]);
+}
+
+/// Self-attention, and its input for the residual.
+ops::BesideResidual attend(BertSelfAttentionImpl& self, const torch::Tensor& hidden_states,
+                           const PackedContext& context) {
+  const auto [qkv, residual] = ops::qkv_linear_beside_residual(hidden_states, {.query_weight = self.query->weight,
+                                                                               .key_weight = self.key->weight,
+                                                                               .value_weight = self.value->weight,
+                                                                               .query_bias = self.query->bias,
+                                                                               .key_bias = self.key->bias,
+                                                                               .value_bias = self.value->bias});
+  return {self.attend(qkv, context), residual};
 }
 
 }  // namespace
@@ -99,13 +112,7 @@ void BertSelfAttentionImpl::to(torch::Device device, bool non_blocking) {
 }
 
 torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
-  return attend(ops::qkv_linear(hidden_states, {.query_weight = query->weight,
-                                                .key_weight = key->weight,
-                                                .value_weight = value->weight,
-                                                .query_bias = query->bias,
-                                                .key_bias = key->bias,
-                                                .value_bias = value->bias}),
-                context);
+  return bert::attend(*this, hidden_states, context).result;
 }
 
 torch::Tensor BertSelfAttentionImpl::attend(const torch::Tensor& qkv, const PackedContext& context) {
@@ -137,7 +144,8 @@ BertAttentionImpl::BertAttentionImpl(const BertConfig& config, uint32_t layer_in
           "output", BertOutput(config, config.hidden_size, dropout_site(layer_index, kAttentionOutputSite)))) {}
 
 torch::Tensor BertAttentionImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
-  return output->forward(self->forward(hidden_states, context), hidden_states, context);
+  const auto [attended, residual] = attend(*self, hidden_states, context);
+  return output->forward(attended, residual, context);
 }
 
 BertIntermediateImpl::BertIntermediateImpl(const BertConfig& config)
@@ -173,7 +181,11 @@ torch::Tensor BertLayerImpl::forward_in_fp8(const torch::Tensor& hidden_states, 
 torch::Tensor BertLayerImpl::forward(const torch::Tensor& hidden_states, const PackedContext& context) {
   if (context.fp8 != nullptr) return forward_in_fp8(hidden_states, context);
   const torch::Tensor attended = attention->forward(hidden_states, context);
-  return output->forward(intermediate->forward(attended), attended, context);
+  const auto [product, residual] = ops::feed_forward_beside_residual(
+      attended,
+      {.wide = intermediate->dense->weight, .bias = intermediate->dense->bias, .narrow = output->dense->weight},
+      intermediate->hidden_act);
+  return output->normalize(product, residual, context);
 }
 
 BertEncoderImpl::BertEncoderImpl(const BertConfig& config) : layer(register_module("layer", torch::nn::ModuleList())) {

@@ -82,7 +82,10 @@ double flops_of(const profiler::KinetoEvent& event) {
   const auto shapes = event.shapes();
   const auto size = [&](size_t input) { return input < shapes.size() ? elements(shapes[input]) : 0.0; };
   const auto rows = [&] { return shapes.empty() || shapes[0].empty() ? 0.0 : static_cast<double>(shapes[0][0]); };
-  if (name == "bert::linear" || name == "bert::padded_linear") return 2 * rows() * size(1);
+  if (name == "bert::linear" || name == "bert::padded_linear" || name.starts_with("bert::linear_gelu"))
+    return 2 * rows() * size(1);
+  if (name == "bert::linear_sums" && shapes.size() > 1 && !shapes[1].empty())
+    return 2 * size(0) * static_cast<double>(shapes[1].back());
   if (name == "bert::linear_backward") return 4 * rows() * size(2);
   // Of sequences of one length: with other lengths the products are more.
   const auto scores = [&](size_t qkv, size_t cu_seqlens) {

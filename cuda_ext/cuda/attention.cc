@@ -41,8 +41,8 @@ using composite::OptionalTensor;
 // numbers belong to a head. So all heads of all sequences drop the same places in forward, and backward drops others. The
 // gradients are wrong, and no argument mends them.
 //
-// The gradients of flash and cuDNN are three tensors that LibTorch allocates; one copy joins them. The memory-efficient
-// backward writes to one tensor.
+// The gradients of flash and cuDNN are three tensors that LibTorch allocates; one copy joins them. (Its function that takes
+// tensors for them, mha_varlen_bwd, is not exported.) The memory-efficient backward writes to one tensor.
 // Note [Deterministic attention]
 // The backwards of flash and of the memory-efficient kernels add up dq in an order that differs from run to run, unless
 // deterministic algorithms are on. The trainer switches them on (app/device/determinism.h). Then flash keeps

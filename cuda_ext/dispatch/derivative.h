@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <initializer_list>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -39,18 +40,45 @@ struct Forward {
 /// silently be zeros.
 variable_list without_derivative(variable_list gradients);
 
+// Note [Gradients in place]
+// Autograd converts each parameter's gradient to fp32 and adds it to .grad, in two passes over memory and two launches.
+// On CUDA, derivatives do it themselves: a product adds its sums, in fp32, to the weight's .grad, without rounding to
+// the lower precision in between; the other gradients of an operator are added in one launch. Autograd gets an
+// undefined gradient then. The parameter's node of autograd runs all the same, after all uses of the parameter, and so
+// do the hooks of the node (optim/data_parallel.cc).
+// This is for a plain backward() alone: not for torch::autograd::grad(), nor a graph that is kept, nor a layer that is
+// computed again in backward; and for parameters with a contiguous .grad in fp32, without hooks of the tensor.
+
+/// The .grad to which a derivative adds the parameter's gradient, or undefined: then autograd does it.
+at::Tensor gradient_sum(const at::Tensor& parameter);
+
+struct ParameterGradient {
+  const at::Tensor& parameter;
+  at::Tensor& gradient;  // undefined: none
+};
+/// Adds gradients to their gradient_sum(), and resets them. Those without one stay.
+void add_to_sums(std::initializer_list<ParameterGradient> gradients);
+
+/// What `compute` returns, without gradients of its own.
+template <class Compute>
+variable_list first_derivatives(const Compute& compute) {
+  const auto gradients = [&] {
+    const at::NoGradGuard no_grad;
+    return compute();
+  };
+  return at::GradMode::is_enabled() ? without_derivative(gradients()) : gradients();
+}
+
+constexpr size_t kMostInputs = 16;  // of an operator; LibTorch drops undefined gradients beyond the inputs
+
 /// An operator whose first output alone has a gradient. Derivative::gradients gets that gradient, contiguous, with the
 /// saved variables. If it is undefined, so are the gradients of all inputs.
 template <class Derivative>
 struct Differentiable : Function<Derivative> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    constexpr size_t kMostInputs = 16;  // LibTorch drops undefined entries beyond the operator's inputs
     if (!grads[0].defined()) return variable_list(kMostInputs);
-    const auto gradients = [&] {
-      const at::NoGradGuard no_grad;
-      return Derivative::gradients(ctx, grads[0].contiguous(), ctx->get_saved_variables());
-    };
-    return at::GradMode::is_enabled() ? without_derivative(gradients()) : gradients();
+    return first_derivatives(
+        [&] { return Derivative::gradients(ctx, grads[0].contiguous(), ctx->get_saved_variables()); });
   }
 };
 

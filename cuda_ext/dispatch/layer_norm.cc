@@ -107,12 +107,13 @@ struct LayerNorm : Differentiable<LayerNorm> {
                                double eps) {
     const Forward scope(ctx);
     auto [y, mean, rstd] = dispatch::layer_norm(x, gamma, beta, eps);
-    ctx->save_for_backward({x, mean, rstd, gamma});
+    ctx->save_for_backward({x, mean, rstd, gamma, beta});
     ctx->mark_non_differentiable({mean, rstd});
     return {y, mean, rstd};
   }
   static variable_list gradients(AutogradContext* /*ctx*/, const Tensor& grad, const variable_list& saved) {
     auto [dx, dgamma, dbeta] = dispatch::layer_norm_backward(grad, saved[0], saved[1], saved[2], saved[3]);
+    add_to_sums({{saved[3], dgamma}, {saved[4], dbeta}});
     return {dx, dgamma, dbeta, Tensor()};
   }
 };
@@ -124,7 +125,7 @@ struct BiasDropoutResidualLayerNorm : Differentiable<BiasDropoutResidualLayerNor
     const Forward scope(ctx);
     auto [y, mean, rstd, kept] =
         dispatch::bias_dropout_residual_layer_norm(x, bias, residual, gamma, beta, eps, p, seed, site, keys);
-    ctx->save_for_backward({x, bias, residual, mean, rstd, gamma, keys.value_or(Tensor()), kept});
+    ctx->save_for_backward({x, bias, residual, mean, rstd, gamma, keys.value_or(Tensor()), kept, beta});
     ctx->mark_non_differentiable({mean, rstd, kept});
     DropoutState{p, seed, site}.save(ctx);
     return {y, mean, rstd, kept};
@@ -134,6 +135,7 @@ struct BiasDropoutResidualLayerNorm : Differentiable<BiasDropoutResidualLayerNor
     auto [dx, dbias, dresidual, dgamma, dbeta] = dispatch::bias_dropout_residual_layer_norm_backward(
         grad, saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], drop.p, drop.seed, drop.site,
         optional(saved[6]), saved[7]);
+    add_to_sums({{saved[1], dbias}, {saved[5], dgamma}, {saved[8], dbeta}});
     return {dx, dbias, dresidual, dgamma, dbeta, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };

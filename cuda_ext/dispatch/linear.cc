@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include "cuda_ext/beside_residual.h"
 #include "cuda_ext/dispatch/argument_checks.h"
 #include "cuda_ext/dispatch/derivative.h"
+#include "cuda_ext/dispatch/linear_gradients.h"
 #include "cuda_ext/ops.h"
 #include "cuda_ext/padded_linear.h"
 
@@ -32,10 +34,19 @@ Tensor join(const Tensor& first, const Tensor& second, const Tensor& third) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptionalTensor& bias) { return at::linear(x, weight, bias); }
 
+Tensor bias_gradient(const Tensor& grad) {
+  return at::sum(grad, {0}, false, accumulation_type(grad)).to(grad.scalar_type());
+}
+
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    std::array<bool, 3> needed) {
   return {needed[0] ? at::mm(grad, weight) : Tensor(), needed[1] ? at::mm(grad.t(), x) : Tensor(),
-          needed[2] ? at::sum(grad, {0}, false, accumulation_type(grad)).to(grad.scalar_type()) : Tensor()};
+          needed[2] ? bias_gradient(grad) : Tensor()};
+}
+
+std::tuple<Tensor, Tensor> linear_sums(const Tensor& grad, const Tensor& x) {
+  const auto type = accumulation_type(grad);
+  return {at::mm(grad.t().to(type), x.to(type)), at::sum(grad, {0}, false, type)};
 }
 
 Tensor qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
@@ -72,6 +83,13 @@ void linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, 
   check_type(kOp, "grad", grad, x.scalar_type(), "as x is");
 }
 
+void linear_sums(const Tensor& grad, const Tensor& x) {
+  constexpr auto kOp = "linear_sums";
+  check(kOp, "x", x, {-1, -1}, x);
+  check(kOp, "grad", grad, {x.size(0), -1}, x);
+  check_type(kOp, "grad", grad, x.scalar_type(), "as x is");
+}
+
 void qkv_linear(const Tensor& x, const Tensor& query_weight, const Tensor& key_weight, const Tensor& value_weight,
                 const Tensor& query_bias, const Tensor& key_bias, const Tensor& value_bias) {
   constexpr auto kOp = "qkv_linear";
@@ -101,16 +119,52 @@ namespace {
 
 struct Linear : Differentiable<Linear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+    return forward(ctx, x, weight, weight, bias);
+  }
+  /// `used`: the weight in x's dtype.
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const Tensor& used,
+                        const OptionalTensor& bias) {
     const Forward scope(ctx);
-    ctx->save_for_backward({x, weight});
+    ctx->save_for_backward({x, used, weight});
     ctx->saved_data["bias"] = bias.has_value() && bias->requires_grad();
-    return dispatch::linear(x, weight, bias);
+    return dispatch::linear(x, used, bias);
   }
   static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
+    return gradients(ctx, grad, saved, /*residual=*/{});
+  }
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved,
+                                 const Tensor& residual) {
+    const bool of_weight = ctx->needs_input_grad(1), of_bias = ctx->saved_data["bias"].toBool();
+    if (grad.is_cuda()) {
+      return {input_gradient(ctx, grad, saved[1], residual),
+              of_weight ? weight_gradient(grad, saved[0], saved[2]) : Tensor(),
+              of_bias ? composite::bias_gradient(grad) : Tensor()};
+    }
     auto [dx, dweight, dbias] = dispatch::linear_backward(
-        grad, saved[0], saved[1],
-        std::array<bool, 3>{ctx->needs_input_grad(0), ctx->needs_input_grad(1), ctx->saved_data["bias"].toBool()});
+        grad, saved[0], saved[1], std::array<bool, 3>{ctx->needs_input_grad(0), of_weight, of_bias});
     return {dx, dweight, dbias};
+  }
+};
+
+/// Linear, with a weight of any dtype.
+struct ConvertedLinear : Differentiable<ConvertedLinear> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
+    return Linear::forward(ctx, x, weight, weight.to(x.scalar_type()), bias);
+  }
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
+    return Linear::gradients(ctx, grad, saved);
+  }
+};
+
+/// ConvertedLinear without a bias, and x itself.
+struct LinearBesideResidual : Function<LinearBesideResidual> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight) {
+    return {Linear::forward(ctx, x, weight, weight.to(x.scalar_type()), std::nullopt), x};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return beside_residual(ctx, grads, [&](const Tensor& grad, const variable_list& saved) {
+      return Linear::gradients(ctx, grad, saved, grads[1]);
+    });
   }
 };
 
@@ -120,17 +174,49 @@ struct QkvLinear : Differentiable<QkvLinear> {
                         const Tensor& value_bias) {
     const Forward scope(ctx);
     checks::qkv_linear(x, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias);
-    const Tensor weight = composite::join(query_weight, key_weight, value_weight).to(x.scalar_type());
-    ctx->save_for_backward({x, weight});
-    ctx->saved_data["dtype"] = query_weight.scalar_type();
-    return dispatch::linear(x, weight, composite::join(query_bias, key_bias, value_bias).to(x.scalar_type()));
+    const std::vector<Tensor> used = converted(
+        {composite::join(query_weight, key_weight, value_weight), composite::join(query_bias, key_bias, value_bias)},
+        x.scalar_type());
+    ctx->save_for_backward({x, used[0], query_weight, key_weight, value_weight, query_bias, key_bias, value_bias});
+    return dispatch::linear(x, used[0], used[1]);
   }
   static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
-    const auto type = ctx->saved_data["dtype"].toScalarType();
-    auto [dx, dweight, dbias] =
-        dispatch::linear_backward(grad, saved[0], saved[1], std::array<bool, 3>{ctx->needs_input_grad(0), true, true});
-    const auto weights = dweight.to(type).chunk(3), biases = dbias.to(type).chunk(3);
+    return gradients(ctx, grad, saved, /*residual=*/{});
+  }
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved,
+                                 const Tensor& residual) {
+    const auto type = saved[2].scalar_type();
+    Tensor dx, dweight, dbias;
+    if (grad.is_cuda() && type == composite::accumulation_type(grad)) {
+      dx = input_gradient(ctx, grad, saved[1], residual);
+      std::tie(dweight, dbias) = dispatch::linear_sums(grad, saved[0]);
+    } else {
+      std::tie(dx, dweight, dbias) = dispatch::linear_backward(
+          grad, saved[0], saved[1], std::array<bool, 3>{ctx->needs_input_grad(0), true, true});
+      if (residual.defined() && dx.defined()) dx = dx + residual;
+    }
+    auto weights = dweight.to(type).chunk(3), biases = dbias.to(type).chunk(3);
+    add_to_sums({{saved[2], weights[0]},
+                 {saved[3], weights[1]},
+                 {saved[4], weights[2]},
+                 {saved[5], biases[0]},
+                 {saved[6], biases[1]},
+                 {saved[7], biases[2]}});
     return {dx, weights[0], weights[1], weights[2], biases[0], biases[1], biases[2]};
+  }
+};
+
+/// QkvLinear, and x itself.
+struct QkvLinearBesideResidual : Function<QkvLinearBesideResidual> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& query_weight,
+                               const Tensor& key_weight, const Tensor& value_weight, const Tensor& query_bias,
+                               const Tensor& key_bias, const Tensor& value_bias) {
+    return {QkvLinear::forward(ctx, x, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias), x};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return beside_residual(ctx, grads, [&](const Tensor& grad, const variable_list& saved) {
+      return QkvLinear::gradients(ctx, grad, saved, grads[1]);
+    });
   }
 };
 
@@ -155,7 +241,10 @@ struct PaddedLinear : Differentiable<PaddedLinear> {
 };
 
 Tensor cast_linear(const Autocast& cast, const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
-  return dispatch::linear(cast.low(x), cast.low(weight), bias ? OptionalTensor(cast.low(*bias)) : std::nullopt);
+  const OptionalTensor low_bias = bias ? OptionalTensor(cast.low(*bias)) : std::nullopt;
+  // Note [Gradients in place] needs the parameter itself.
+  if (x.defined() && weight.is_cuda()) return ConvertedLinear::apply(cast.low(x), weight, low_bias);
+  return dispatch::linear(cast.low(x), cast.low(weight), low_bias);
 }
 
 // The operator itself converts the joined weight in one piece.
@@ -177,6 +266,7 @@ TORCH_LIBRARY_FRAGMENT(bert, m) {
   define<linear>(m, "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
   define<linear_backward>(
       m, "linear_backward(Tensor grad, Tensor x, Tensor weight, bool[3] needed) -> (Tensor, Tensor, Tensor)");
+  define<linear_sums>(m, "linear_sums(Tensor grad, Tensor x) -> (Tensor dweight, Tensor dbias)");
   define<qkv_linear>(m,
                      "qkv_linear(Tensor x, Tensor query_weight, Tensor key_weight, Tensor value_weight, Tensor "
                      "query_bias, Tensor key_bias, Tensor value_bias) -> Tensor");
@@ -200,6 +290,23 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 at::Tensor qkv_linear(const at::Tensor& x, const QkvParameters& parameters) {
   return dispatch::qkv_linear(x, parameters.query_weight, parameters.key_weight, parameters.value_weight,
                               parameters.query_bias, parameters.key_bias, parameters.value_bias);
+}
+
+BesideResidual linear_beside_residual(const at::Tensor& x, const at::Tensor& weight) {
+  if (!x.is_cuda()) return {linear(x, weight, at::Tensor()), x};
+  const auto list = dispatch::below_autocast(
+      x, [&](const at::Tensor& low) { return dispatch::LinearBesideResidual::apply(low, weight); });
+  return {list[0], list[1]};
+}
+
+BesideResidual qkv_linear_beside_residual(const at::Tensor& x, const QkvParameters& parameters) {
+  if (!x.is_cuda()) return {qkv_linear(x, parameters), x};
+  const auto list = dispatch::below_autocast(x, [&](const at::Tensor& low) {
+    return dispatch::QkvLinearBesideResidual::apply(low, parameters.query_weight, parameters.key_weight,
+                                                    parameters.value_weight, parameters.query_bias, parameters.key_bias,
+                                                    parameters.value_bias);
+  });
+  return {list[0], list[1]};
 }
 
 at::Tensor padded_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t columns) {

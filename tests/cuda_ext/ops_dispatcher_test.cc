@@ -58,6 +58,9 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
       {"qkv_linear", {x, weight, weight, weight, vector, vector, vector}},
       {"padded_linear", {x, weight, vector, hidden + 2}},
       {"fp8_linear", {x, c10::List<Tensor>({weight}), c10::List<Tensor>({vector}), at::ones({2, 3}), at::zeros({3})}},
+      {"linear_sums", {x, x}},
+      {"linear_gelu", {x, weight, vector}},
+      {"linear_gelu_backward", {x, weight, x}},
       {"bias_gelu", {x, vector, true}},
       {"bias_gelu_backward", {x, x, vector, true}},
       {"layer_norm", {x, vector, vector, kEps}},
@@ -91,8 +94,12 @@ std::map<std::string, Stack> valid_calls(at::ScalarType type, int64_t hidden, do
 /// Arguments that cannot be wrong: any value, any shape, or rows of any width.
 const std::set<std::string> kAnyValue = {"tanh", "seed", "scale", "needed", "weights", "biases"};
 const std::set<std::string> kAnyShape = {"dropout x", "dropout_backward grad"};
-const std::set<std::string> kAnyWidth = {"masked_softmax_dropout scores", "cross_entropy logits",
-                                         "cross_entropy_backward_ logits", "dropout_mask keys"};
+const std::set<std::string> kAnyWidth = {"linear_sums grad",
+                                         "linear_sums x",
+                                         "masked_softmax_dropout scores",
+                                         "cross_entropy logits",
+                                         "cross_entropy_backward_ logits",
+                                         "dropout_mask keys"};
 
 /// Numbers that are refused, by the argument's name.
 std::vector<IValue> bad_numbers(const std::string& name, int64_t hidden) {

@@ -6,7 +6,8 @@ namespace null_device {
 namespace {
 
 // Numbers of cublasLtEpilogue_t, which are sums of these.
-constexpr int kDefault = 1, kRelu = 2, kBias = 4, kGelu = 32, kDerivative = 64, kAuxiliary = 128;
+constexpr int kDefault = 1, kRelu = 2, kBias = 4, kGradient = 16, kGelu = 32, kDerivative = 64, kAuxiliary = 128,
+              kGradientOfB = 512;
 constexpr int kDerivativeOfGelu = kDerivative | kAuxiliary;
 
 /// Of cudaDataType_t's number.
@@ -50,6 +51,8 @@ bool is_made(int epilogue) {
     case kGelu | kAuxiliary:
     case kGelu | kAuxiliary | kBias:
     case kDerivativeOfGelu:
+    case kDerivativeOfGelu | kGradient:
+    case kGradientOfB:
       return true;
     default:
       return false;
@@ -64,18 +67,27 @@ at::Tensor matrix(const MatrixProduct::Matrix& m, int64_t batch, int64_t rows, i
   return at::from_blob(data + offset, {columns, rows}, {m.leading, 1}, at::TensorOptions().dtype(type));
 }
 
+at::Tensor bias(const MatrixProduct& p, int64_t size) {
+  if (p.bias == nullptr) fault(std::string(p.function) + ": an epilogue without its bias");
+  const at::ScalarType type = scalar_type(p.bias_type >= 0 ? p.bias_type : p.d.type);
+  return at::from_blob(host_view(p.bias), {size}, at::TensorOptions().dtype(type));
+}
+
 /// What follows the sum, in its type.
 at::Tensor epilogue_of(const MatrixProduct& p, int64_t batch, at::Tensor sum) {
   const int d_type = p.d.type;
   if ((p.epilogue & kBias) != 0) {
-    const at::ScalarType type = scalar_type(p.bias_type >= 0 ? p.bias_type : d_type);
-    sum = sum + at::from_blob(host_view(p.bias), {p.m}, at::TensorOptions().dtype(type)).to(sum.scalar_type());
+    sum = sum + bias(p, p.m).to(sum.scalar_type());
   }
   if ((p.epilogue & kAuxiliary) != 0) {
     if (p.auxiliary == nullptr) fault(std::string(p.function) + ": an epilogue without its auxiliary matrix");
     const at::Tensor before_gelu =
         matrix({p.auxiliary, p.auxiliary_leading, p.d.batch_stride, d_type}, batch, p.m, p.n);
-    if ((p.epilogue & kDerivative) != 0) return at::gelu_backward(sum, before_gelu.to(sum.scalar_type()), "tanh");
+    if ((p.epilogue & kDerivative) != 0) {
+      const at::Tensor gradient = at::gelu_backward(sum, before_gelu.to(sum.scalar_type()), "tanh");
+      if ((p.epilogue & kGradient) != 0) bias(p, p.m).copy_(gradient.sum(0));
+      return gradient;
+    }
     before_gelu.copy_(sum);
   }
   if ((p.epilogue & kRelu) != 0) sum = at::relu(sum);
@@ -116,6 +128,7 @@ void multiply(const MatrixProduct& p) {
     at::Tensor sum = at::mm(b, a);
     if (alpha != 1.0) sum.mul_(alpha);
     if (p.beta != 0.0) sum.add_(matrix(p.c, i, p.m, p.n), p.beta);
+    if (p.epilogue == kGradientOfB) bias(p, p.n).copy_(b.sum(1));
     d.copy_(epilogue_of(p, i, sum));
   }
 }

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "tests/null_device/runtime/state.h"
+#include "tests/null_device/traffic.h"
 
 namespace null_device {
 namespace {
@@ -20,6 +21,11 @@ constexpr size_t kMostFaults = 100;   // kept by a collector
 
 std::map<std::string, int64_t>& counts() {
   static auto* instance = new std::map<std::string, int64_t>;  // outlives the threads that still count at the end
+  return *instance;
+}
+
+std::map<std::string, Traffic>& traffic_by_name() {
+  static auto* instance = new std::map<std::string, Traffic>;
   return *instance;
 }
 
@@ -198,6 +204,17 @@ int64_t count(const std::string& name) {
 void reset_counts() {
   const Lock held = lock();
   counts().clear();
+  traffic_by_name().clear();
+}
+
+std::map<std::string, Traffic> traffic() {
+  const Lock held = lock();
+  return traffic_by_name();
+}
+void add_traffic(const Work& work) {
+  Traffic& sum = traffic_by_name()[work.name];
+  ++sum.works;
+  for (const Access& access : work.accesses) sum.bytes += static_cast<int64_t>(access.bytes);
 }
 
 }  // namespace null_device

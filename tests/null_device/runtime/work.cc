@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "tests/null_device/runtime/state.h"
+#include "tests/null_device/traffic.h"
 
 namespace null_device {
 namespace {
@@ -80,7 +81,8 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, void** arguments, 
   return cudaSuccess;
 }
 
-constexpr int kDerivative = 64;  // a bit of cublasLtEpilogue_t
+// Bits of cublasLtEpilogue_t.
+constexpr int kDerivative = 64, kGradientOfB = 512, kGradients = 16 | 256 | kGradientOfB;  // of a bias
 
 /// The bytes that a matrix of a product spans.
 Access span_of(const MatrixProduct& product, const MatrixProduct::Matrix& matrix, int64_t rows, int64_t columns,
@@ -127,6 +129,7 @@ void enqueue(CUstream_st* handle, Work work) {
             std::to_string(stream.device) + ", and the current device is " + std::to_string(current_device()));
     for (const Access& access : work.accesses) check_live(access, work.name);
     check_device(stream, work);
+    add_traffic(work);
     if (stream.graph != nullptr) return add_node(stream, std::move(work), place);
     if (is_default(&stream)) {  // it would wait for the blocking streams that are captured
       for (Graph* graph : captures()) {
@@ -179,8 +182,9 @@ void run_product(CUstream_st* stream, const MatrixProduct& product) {
         (product.epilogue & kDerivative) == 0);
   }
   if (product.bias != nullptr) {
+    const bool of_columns = (product.epilogue & kGradientOfB) != 0;
     const int type = product.bias_type >= 0 ? product.bias_type : product.d.type;
-    add({product.bias, 0, 0, type}, product.m, 1);
+    add({product.bias, 0, 0, type}, of_columns ? product.n : product.m, 1, (product.epilogue & kGradients) != 0);
   }
   enqueue(stream, std::move(work));
 }
