@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "cuda_ext/beside_residual.h"
 #include "cuda_ext/dispatch/argument_checks.h"
 #include "cuda_ext/dispatch/linear.h"
 #include "cuda_ext/dispatch/linear_gradients.h"
@@ -48,27 +47,26 @@ void linear_gelu_backward(const Tensor& grad, const Tensor& weight, const Tensor
 namespace bert::dispatch {
 namespace {
 
-/// gelu(x wide^T + bias) narrow^T in the tanh form, and x itself, in a low precision on CUDA.
-struct FeedForward : Function<FeedForward> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& wide, const Tensor& bias,
-                               const Tensor& narrow) {
+/// gelu(x wide^T + bias) narrow^T in the tanh form, in a low precision on CUDA.
+struct FeedForward {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& wide, const Tensor& bias,
+                        const Tensor& narrow) {
     const Forward scope(ctx);
     const std::vector<Tensor> used = converted({wide, narrow, bias}, x.scalar_type());
     const auto [y, z] = dispatch::linear_gelu(x, used[0], used[2]);
     ctx->save_for_backward({x, y, z, used[0], used[1], wide, bias, narrow});
-    return {dispatch::linear(y, used[1], std::nullopt), x};
+    return dispatch::linear(y, used[1], std::nullopt);
   }
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return beside_residual(ctx, grads, [&](const Tensor& grad, const variable_list& saved) -> variable_list {
-      const Tensor &x = saved[0], &y = saved[1], &z = saved[2], &wide = saved[5], &bias = saved[6], &narrow = saved[7];
-      const Tensor dnarrow = narrow.requires_grad() ? weight_gradient(grad, y, narrow) : Tensor();
-      auto [dz, dbias] = dispatch::linear_gelu_backward(grad, saved[4], z);
-      const Tensor dwide = wide.requires_grad() ? weight_gradient(dz, x, wide) : Tensor();
-      add_to_sums({{bias, dbias}});
-      return {input_gradient(ctx, dz, saved[3], grads[1]), dwide,
-              dbias.defined() ? dbias.to(bias.scalar_type()) : dbias, dnarrow};
-    });
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved,
+                                 const Tensor& residual) {
+    const Tensor &x = saved[0], &y = saved[1], &z = saved[2], &wide = saved[5], &bias = saved[6], &narrow = saved[7];
+    const Tensor dnarrow = narrow.requires_grad() ? weight_gradient(grad, y, narrow) : Tensor();
+    auto [dz, dbias] = dispatch::linear_gelu_backward(grad, saved[4], z);
+    const Tensor dwide = wide.requires_grad() ? weight_gradient(dz, x, wide) : Tensor();
+    add_to_sums({{bias, dbias}});
+    return {input_gradient(ctx, dz, saved[3], residual), dwide, dbias.defined() ? dbias.to(bias.scalar_type()) : dbias,
+            dnarrow};
   }
 };
 
@@ -89,9 +87,7 @@ BesideResidual feed_forward_beside_residual(const at::Tensor& x, const FeedForwa
     const auto [z, residual] = linear_beside_residual(x, p.wide);
     return {ops::linear(bias_gelu(z, p.bias, form), p.narrow, at::Tensor()), residual};
   }
-  const auto list = dispatch::below_autocast(
-      x, [&](const at::Tensor& low) { return dispatch::FeedForward::apply(low, p.wide, p.bias, p.narrow); });
-  return {list[0], list[1]};
+  return dispatch::beside_residual<dispatch::FeedForward>(x, p.wide, p.bias, p.narrow);
 }
 
 }  // namespace bert::ops

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "cuda_ext/beside_residual.h"
 #include "cuda_ext/dispatch/argument_checks.h"
 #include "cuda_ext/dispatch/derivative.h"
 #include "cuda_ext/dispatch/linear_gradients.h"
@@ -129,11 +128,8 @@ struct Linear : Differentiable<Linear> {
     ctx->saved_data["bias"] = bias.has_value() && bias->requires_grad();
     return dispatch::linear(x, used, bias);
   }
-  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
-    return gradients(ctx, grad, saved, /*residual=*/{});
-  }
   static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved,
-                                 const Tensor& residual) {
+                                 const Tensor& residual = {}) {
     const bool of_weight = ctx->needs_input_grad(1), of_bias = ctx->saved_data["bias"].toBool();
     if (grad.is_cuda()) {
       return {input_gradient(ctx, grad, saved[1], residual),
@@ -151,20 +147,9 @@ struct ConvertedLinear : Differentiable<ConvertedLinear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const OptionalTensor& bias) {
     return Linear::forward(ctx, x, weight, weight.to(x.scalar_type()), bias);
   }
-  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
-    return Linear::gradients(ctx, grad, saved);
-  }
-};
-
-/// ConvertedLinear without a bias, and x itself.
-struct LinearBesideResidual : Function<LinearBesideResidual> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight) {
-    return {Linear::forward(ctx, x, weight, weight.to(x.scalar_type()), std::nullopt), x};
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return beside_residual(ctx, grads, [&](const Tensor& grad, const variable_list& saved) {
-      return Linear::gradients(ctx, grad, saved, grads[1]);
-    });
+  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved,
+                                 const Tensor& residual = {}) {
+    return Linear::gradients(ctx, grad, saved, residual);
   }
 };
 
@@ -180,11 +165,8 @@ struct QkvLinear : Differentiable<QkvLinear> {
     ctx->save_for_backward({x, used[0], query_weight, key_weight, value_weight, query_bias, key_bias, value_bias});
     return dispatch::linear(x, used[0], used[1]);
   }
-  static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved) {
-    return gradients(ctx, grad, saved, /*residual=*/{});
-  }
   static variable_list gradients(AutogradContext* ctx, const Tensor& grad, const variable_list& saved,
-                                 const Tensor& residual) {
+                                 const Tensor& residual = {}) {
     const auto type = saved[2].scalar_type();
     Tensor dx, dweight, dbias;
     if (grad.is_cuda() && type == composite::accumulation_type(grad)) {
@@ -203,20 +185,6 @@ struct QkvLinear : Differentiable<QkvLinear> {
                  {saved[6], biases[1]},
                  {saved[7], biases[2]}});
     return {dx, weights[0], weights[1], weights[2], biases[0], biases[1], biases[2]};
-  }
-};
-
-/// QkvLinear, and x itself.
-struct QkvLinearBesideResidual : Function<QkvLinearBesideResidual> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Tensor& query_weight,
-                               const Tensor& key_weight, const Tensor& value_weight, const Tensor& query_bias,
-                               const Tensor& key_bias, const Tensor& value_bias) {
-    return {QkvLinear::forward(ctx, x, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias), x};
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return beside_residual(ctx, grads, [&](const Tensor& grad, const variable_list& saved) {
-      return QkvLinear::gradients(ctx, grad, saved, grads[1]);
-    });
   }
 };
 
@@ -294,19 +262,14 @@ at::Tensor qkv_linear(const at::Tensor& x, const QkvParameters& parameters) {
 
 BesideResidual linear_beside_residual(const at::Tensor& x, const at::Tensor& weight) {
   if (!x.is_cuda()) return {linear(x, weight, at::Tensor()), x};
-  const auto list = dispatch::below_autocast(
-      x, [&](const at::Tensor& low) { return dispatch::LinearBesideResidual::apply(low, weight); });
-  return {list[0], list[1]};
+  return dispatch::beside_residual<dispatch::ConvertedLinear>(x, weight, std::optional<at::Tensor>());
 }
 
 BesideResidual qkv_linear_beside_residual(const at::Tensor& x, const QkvParameters& parameters) {
   if (!x.is_cuda()) return {qkv_linear(x, parameters), x};
-  const auto list = dispatch::below_autocast(x, [&](const at::Tensor& low) {
-    return dispatch::QkvLinearBesideResidual::apply(low, parameters.query_weight, parameters.key_weight,
-                                                    parameters.value_weight, parameters.query_bias, parameters.key_bias,
-                                                    parameters.value_bias);
-  });
-  return {list[0], list[1]};
+  return dispatch::beside_residual<dispatch::QkvLinear>(x, parameters.query_weight, parameters.key_weight,
+                                                        parameters.value_weight, parameters.query_bias,
+                                                        parameters.key_bias, parameters.value_bias);
 }
 
 at::Tensor padded_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t columns) {

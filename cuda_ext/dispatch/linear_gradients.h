@@ -1,8 +1,10 @@
 // Weights and gradients of linear layers, as several operators compute them on CUDA.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "cuda_ext/beside_residual.h"
 #include "cuda_ext/dispatch/derivative.h"
 
 namespace bert::dispatch {
@@ -22,27 +24,35 @@ Tensor weight_gradient(const Tensor& grad, const Tensor& x, const Tensor& weight
 /// grad weight + residual, which is the gradient of the second output, or undefined. Undefined if x needs no gradient.
 Tensor input_gradient(AutogradContext* ctx, const Tensor& grad, const Tensor& weight, const Tensor& residual);
 
-/// The gradients of an operator's inputs, x first: compute(grad, saved) with the gradient of the first output. Without
-/// one x has that of the second output.
-template <class Compute>
-variable_list beside_residual(AutogradContext* ctx, const variable_list& grads, const Compute& compute) {
-  if (!grads[0].defined()) {
-    variable_list gradients(kMostInputs);
-    gradients[0] = grads[1];
-    return gradients;
+/// Derivative's result, and its first input, x, once more. Derivative::gradients gets the residual's gradient, too.
+template <class Derivative>
+struct BesideInput : Function<BesideInput<Derivative>> {
+  template <class... Parameters>
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const Parameters&... parameters) {
+    return {Derivative::forward(ctx, x, parameters...), x};
   }
-  return first_derivatives([&] { return compute(grads[0].contiguous(), ctx->get_saved_variables()); });
+  /// Without a gradient of the result, x has that of the residual.
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (!grads[0].defined()) {
+      variable_list gradients(kMostInputs);
+      gradients[0] = grads[1];
+      return gradients;
+    }
+    return first_derivatives(
+        [&] { return Derivative::gradients(ctx, grads[0].contiguous(), ctx->get_saved_variables(), grads[1]); });
+  }
+};
+
+/// Derivative's result and its input, for operators without a schema. Where autocast is on, x is in the low precision.
+template <class Derivative, class... Parameters>
+ops::BesideResidual beside_residual(const Tensor& x, const Parameters&... parameters) {
+  std::optional<Autocast> cast;
+  if (at::autocast::is_autocast_enabled(x.device().type())) cast.emplace(x.device().type());
+  const variable_list list = BesideInput<Derivative>::apply(cast ? cast->low(x) : x, parameters...);
+  return {list[0], list[1]};
 }
 
 /// True if x is in a low precision, or autocast gives it one.
 bool computes_in_low_precision(const Tensor& x);
-
-/// compute(x in the low precision) below autocast, where that is on; else compute(x). For operators without a schema.
-template <class Compute>
-variable_list below_autocast(const Tensor& x, const Compute& compute) {
-  if (!at::autocast::is_autocast_enabled(x.device().type())) return compute(x);
-  const Autocast cast(x.device().type());
-  return compute(cast.low(x));
-}
 
 }  // namespace bert::dispatch
