@@ -84,7 +84,7 @@ inline at::Tensor pinned(int64_t count, double value) {
 }
 inline at::Tensor on_host(const at::Tensor& tensor) { return tensor.to(at::kCPU); }
 
-/// What the lines warn of.
+/// The warnings of the lines, one after another.
 inline std::string warning_of(const std::function<void()>& lines) {
   struct Collector : c10::WarningHandler {
     void process(const c10::Warning& warning) override { text += warning.msg(); }
