@@ -24,10 +24,12 @@ enum class Task : uint8_t {
   kQuestionAnswering,
   kRerank
 };
+/// The tasks of sentence encoders and of rerankers, by name.
+inline constexpr const char *kEmbeddingTask = "embedding", *kRerankTask = "rerank";
 inline std::span<const char* const> names_of(Task /*type*/) {
   static constexpr std::array<const char*, 8> kNames = {
-      "fill-mask",          "features", "embedding", "similarity", "text-classification", "token-classification",
-      "question-answering", "rerank"};
+      "fill-mask",          "features", kEmbeddingTask, "similarity", "text-classification", "token-classification",
+      "question-answering", kRerankTask};
   return kNames;
 }
 constexpr bool is_finetuned(Task task) { return task >= Task::kTextClassification; }

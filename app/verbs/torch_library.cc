@@ -24,6 +24,7 @@ int run_in_torch_library(int argc, char** argv) {
   // LibTorch takes a while to load. A signal that arrives during the load must also end the run with 75, and a server
   // with 0.
   if ((traits_of(argv[0]) & kFinishesOnSignal) != 0) StopSignals::hold();
+  use_huge_pages();
   LoadProblem problem;
   const auto command = reinterpret_cast<BertTorchCommand>(torch_library_symbol(kBertTorchCommandSymbol, problem));
   if (command == nullptr && problem.reason.find("failed to map") != std::string::npos)

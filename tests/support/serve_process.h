@@ -62,6 +62,13 @@ class ServeProcess {
     return 0;
   }
   void signal(int number) const { kill(pid_, number); }
+  /// A variable that the process started with; "" without it.
+  [[nodiscard]] std::string variable(const std::string& name) const {
+    std::ifstream environment(fmt::format("/proc/{}/environ", pid_));
+    for (std::string entry; std::getline(environment, entry, '\0');)
+      if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+    return "";
+  }
   /// Memory of the process that no file holds.
   [[nodiscard]] int64_t own_kilobytes() const {
     std::ifstream status(fmt::format("/proc/{}/status", pid_));

@@ -319,6 +319,28 @@ TEST_CASE("A request in flight at SIGTERM is answered; one beyond the limit of t
   CHECK_THAT(server.said(), Contains("requests were cut: they were not answered 0.2 s after the signal"));
 }
 
+TEST_CASE("bert asks for huge pages, unless GLIBC_TUNABLES has a choice", "[unit][serve]") {
+  const TemporaryDirectory directory;
+  const std::string checkpoint = write_random_checkpoint(directory);
+  std::string choice;
+  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), choice);
+  const bool asks = choice.find("[madvise]") != std::string::npos;
+  for (const auto& [given, expected] : {std::pair("", "glibc.malloc.hugetlb=1"),
+                                        {"glibc.malloc.arena_max=8", "glibc.malloc.hugetlb=1"},
+                                        {"glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"}}) {
+    CAPTURE(given);
+    setenv("GLIBC_TUNABLES", given, 1);
+    ServeProcess server(directory, {"--checkpoint", checkpoint, "--port", "0", "--name", "with spaces"});
+    unsetenv("GLIBC_TUNABLES");
+    const int64_t port = server.port();
+    REQUIRE(port > 0);
+    CHECK_THAT(server.variable("GLIBC_TUNABLES"), Catch::Matchers::StartsWith(asks ? expected : given));
+    CHECK_THAT(ask(port, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").second, Contains("with spaces"));
+    server.signal(SIGTERM);
+    CHECK(server.code() == kOk);
+  }
+}
+
 TEST_CASE("The page shows the answer to each task in headless Chromium", "[unit][serve][finetune]") {
   const TemporaryDirectory directory;
   const auto shown = [&](const std::string& checkpoint, const std::string& task) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "app/http/types.h"
+#include "app/inference/answer_options.h"
 #include "app/serve/queue/served_model.h"
 
 namespace bert {
@@ -32,9 +33,6 @@ ServedModel& model_named(const Call& call, const std::string& name);
 /// The model that a request names; for "" the first one of `task`. Throws HttpError: 404, and `status` for a model of
 /// another task.
 ServedModel& model_for(const Call& call, const std::string& task, int status, const std::string& name = "");
-
-/// The task of rerankers and that of sentence encoders.
-inline constexpr const char *kRerankTask = "rerank", *kEmbeddingTask = "embedding";
 
 /// A list of texts or passages that is empty: 400.
 struct NothingAsked : HttpError {

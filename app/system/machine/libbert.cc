@@ -1,11 +1,16 @@
 #include "app/system/machine/libbert.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <system_error>
+#include <vector>
 
+#include "app/system/environment.h"
 #include "data/io/error.h"
 
 namespace bert {
@@ -39,6 +44,24 @@ void* torch_library_symbol(const char* name, LoadProblem& problem) {
   void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
   if (symbol == nullptr) problem = explain_load_failure(path, dlerror());
   return symbol;
+}
+
+void use_huge_pages() {
+  std::string tunables = variable_or("GLIBC_TUNABLES", ""), choice;
+  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), choice);
+  if (choice.find("[madvise]") == std::string::npos || tunables.find("glibc.malloc.hugetlb") != std::string::npos)
+    return;
+  // (glibc before 2.39 ends the variable at its first colon when it has read it.)
+  tunables = "glibc.malloc.hugetlb=1" + (tunables.empty() ? "" : ":" + tunables);
+  std::vector<std::string> arguments;
+  std::ifstream file("/proc/self/cmdline");
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  if (arguments.empty()) return;
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  setenv("GLIBC_TUNABLES", tunables.c_str(), /*overwrite=*/1);
+  execv("/proc/self/exe", argv.data());  // where it fails, the program goes on with small pages
 }
 
 void check_current_directory() {

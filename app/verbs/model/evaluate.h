@@ -15,9 +15,6 @@
 
 namespace bert {
 
-/// The name of what evaluates the vectors of texts.
-inline constexpr const char* kEmbeddingTask = "embedding";
-
 /// The wishes of "embedding" beside a table.
 struct EmbeddingEvaluation {
   std::string kind;  // of a table: one of kPairKinds; empty: by its columns
