@@ -115,14 +115,25 @@ fi
 list=$(IFS=,; echo "${scored[*]}")
 make held-out.json "$bert" evaluate pretraining --checkpoint "$list" --dataset held-out.txt --max-examples 2000 \
   --pseudo-examples "$pseudo"
-for run in "${scored[@]}" ${minilm:+minilm}; do
-  start=$run
-  [ "$run" != minilm ] || start=$minilm
-  [ -e "$run-task/summary.json" ] || { say "the task with $run"
-    "$bert" finetune "$root/configs/text-classification.json" "run_directory=$run-task" "initial_checkpoint=$start" \
-      "data.directory=$quickstart/texts" data.max_seq_length=64 "max_steps=$task_steps" optimizer.lr=3e-4 checkpoint_every=0 \
-      log_every=0 'report=["jsonl"]' --seeds "$seeds"; }
+task() {  # task RUN: its accuracy
+  local start=$1
+  [ "$1" != minilm ] || start=$minilm
+  if [ -e "$1-task/summary.json" ]; then return 0; fi
+  say "the task with $1"
+  OMP_NUM_THREADS=$(($(nproc) > 1 ? $(nproc) / 2 : 1)) "$bert" finetune "$root/configs/text-classification.json" "run_directory=$1-task" \
+    "initial_checkpoint=$start" "data.directory=$quickstart/texts" data.max_seq_length=64 "max_steps=$task_steps" optimizer.lr=3e-4 \
+    precision=bf16 checkpoint_every=0 log_every=0 'report=["jsonl"]' --seeds "$seeds"
+}
+pids=()  # two tasks at once: these models are small
+for run in ${minilm:+minilm} "${scored[@]}"; do
+  if [ ${#pids[@]} = 2 ]; then
+    wait "${pids[0]}"
+    pids=("${pids[1]}")
+  fi
+  task "$run" &
+  pids+=($!)
 done
+for pid in "${pids[@]}"; do wait "$pid"; done
 
 figure() {  # figure RUN NAME FORMAT: of the models' figures; nothing if RUN has none
   sed -n '$p' held-out.json | sed 's/{"checkpoint"/\n&/g' | grep -F "{\"checkpoint\":\"$1\"" | sed -nE 's/.*"'"$2"'":([0-9.]+).*/\1/p' |
