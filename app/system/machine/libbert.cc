@@ -61,6 +61,7 @@ void use_huge_pages() {
   for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
   if (arguments.empty()) return;
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   setenv("GLIBC_TUNABLES", tunables.c_str(), /*overwrite=*/1);
