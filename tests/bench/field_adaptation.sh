@@ -115,16 +115,17 @@ fi
 list=$(IFS=,; echo "${scored[*]}")
 make held-out.json "$bert" evaluate pretraining --checkpoint "$list" --dataset held-out.txt --max-examples 2000 \
   --pseudo-examples "$pseudo"
-task() {  # task RUN: its accuracy
+task() {  # task RUN: its accuracy; takes the place of the shell that calls it
   local start=$1
   [ "$1" != minilm ] || start=$minilm
   if [ -e "$1-task/summary.json" ]; then return 0; fi
   say "the task with $1"
-  OMP_NUM_THREADS=$(($(nproc) > 1 ? $(nproc) / 2 : 1)) "$bert" finetune "$root/configs/text-classification.json" "run_directory=$1-task" \
+  OMP_NUM_THREADS=$(($(nproc) > 1 ? $(nproc) / 2 : 1)) exec "$bert" finetune "$root/configs/text-classification.json" "run_directory=$1-task" \
     "initial_checkpoint=$start" "data.directory=$quickstart/texts" data.max_seq_length=64 "max_steps=$task_steps" optimizer.lr=3e-4 \
     precision=bf16 checkpoint_every=0 log_every=0 'report=["jsonl"]' --seeds "$seeds"
 }
 pids=()  # two tasks at once: these models are small
+trap 'kill $(jobs -pr) 2>/dev/null || true' EXIT  # if one task fails, the other ends too, and can go on later
 for run in ${minilm:+minilm} "${scored[@]}"; do
   if [ ${#pids[@]} = 2 ]; then
     wait "${pids[0]}"
