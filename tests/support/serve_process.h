@@ -69,6 +69,12 @@ class ServeProcess {
       if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
     return "";
   }
+  /// The name that ps and pkill know.
+  [[nodiscard]] std::string name() const {
+    std::string name;
+    std::getline(std::ifstream(fmt::format("/proc/{}/comm", pid_)), name);
+    return name;
+  }
   /// Memory of the process that no file holds.
   [[nodiscard]] int64_t own_kilobytes() const {
     std::ifstream status(fmt::format("/proc/{}/status", pid_));

@@ -52,7 +52,9 @@ TEST_CASE("100 deaths over the phases of a run: the others are gone within a sec
         {"--standalone", "--nproc-per-node", std::to_string(kThreeRanks), BERT_EXECUTABLE, "pretrain", file},
         [&] { setenv("BERT_FAIL_POINT", fmt::format("{}:{}@{}", phase, count, rank).c_str(), 1); }, BERTRUN_EXECUTABLE);
     std::vector<pid_t> pids;
-    while (pids.size() < kThreeRanks && !launcher.ended()) pids = children_named("bert", launcher.pid());
+    const auto begin = Clock::now();
+    while (pids.size() < kThreeRanks && !launcher.ended() && Clock::now() - begin < std::chrono::minutes(1))
+      pids = children_named("bert", launcher.pid());
     REQUIRE(pids.size() == kThreeRanks);
     while (std::ranges::all_of(pids, alive)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const auto death = Clock::now();

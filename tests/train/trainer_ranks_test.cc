@@ -74,7 +74,7 @@ TEST_CASE("A signal to a launcher and to its ranks at once saves a checkpoint", 
   for (int i = 0; i < 3000 && (!std::filesystem::exists(metrics) || std::filesystem::file_size(metrics) == 0); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const std::vector<pid_t> ranks = bert::testing::children_named("bert", launcher);
-  REQUIRE(ranks.size() == 2);
+  CHECK(ranks.size() == 2);
   // systemd signals all processes, as does Slurm if it signals all processes of a step; the launcher forwards its
   // signal too.
   kill(launcher, SIGTERM);

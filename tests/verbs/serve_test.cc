@@ -335,6 +335,7 @@ TEST_CASE("bert asks for huge pages, unless GLIBC_TUNABLES has a choice", "[unit
     const int64_t port = server.port();
     REQUIRE(port > 0);
     CHECK_THAT(server.variable("GLIBC_TUNABLES"), Catch::Matchers::StartsWith(asks ? expected : given));
+    CHECK(server.name() == "bert");
     CHECK_THAT(ask(port, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").second, Contains("with spaces"));
     server.signal(SIGTERM);
     CHECK(server.code() == kOk);

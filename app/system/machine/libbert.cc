@@ -65,7 +65,9 @@ void use_huge_pages() {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   setenv("GLIBC_TUNABLES", tunables.c_str(), /*overwrite=*/1);
-  execv("/proc/self/exe", argv.data());  // where it fails, the program goes on with small pages
+  // (By its path, from which Linux takes the name that ps and pkill know.)
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  execv(program.c_str(), argv.data());  // where it fails, the program goes on with small pages
 }
 
 void check_current_directory() {
