@@ -173,18 +173,32 @@ TEST_CASE("Large products of any number of rows equal those in fp64", "[unit]") 
   }
 }
 
-TEST_CASE("Large gradients in fp32 have the same bits with any number of threads", "[unit]") {
-  const Tensors in = converted({randn({1030, 600}, 3), randn({1100, 600}, 1), randn({1030, 1100}, 4)}, at::kFloat);
+TEST_CASE("Linear layers in fp32 have the same bits with any number of threads", "[unit]") {
   const int before = at::get_num_threads();
-  Tensors first;
-  for (const int threads : {1, 2, 3, 8}) {
-    INFO(threads << " threads");
-    at::set_num_threads(threads);
-    const auto [dx, dweight, dbias] = dispatch::linear_backward(in[2], in[0], in[1], {true, true, true});
-    if (threads == 1) first = {dx, dweight, dbias};
-    CHECK(dx.equal(first[0]));
-    CHECK(dweight.equal(first[1]));
-    CHECK(dbias.equal(first[2]));
+  using Sizes = std::array<int64_t, 3>;
+  for (const auto& [rows, columns, depth] : {Sizes{1030, 1100, 600},
+                                             {1, 32, 32},
+                                             {5, 384, 384},
+                                             {7, 64, 16},
+                                             {9, 384, 1536},
+                                             {11, 1536, 384},
+                                             {16, 384, 384},
+                                             {100, 600, 600}}) {
+    const Tensors in =
+        converted({randn({rows, depth}, 3), randn({columns, depth}, 1), randn({rows, columns}, 4)}, at::kFloat);
+    Tensors first;
+    for (const int threads : {1, 2, 3, 8}) {
+      CAPTURE(rows, columns, depth, threads);
+      at::set_num_threads(threads);
+      const auto [dx, dweight, dbias] = dispatch::linear_backward(in[2], in[0], in[1], {true, true, true});
+      const Tensors results = {dispatch::linear(in[0], in[1], {}),
+                               dispatch::linear(in[0], in[1], in[1].select(1, 0).contiguous()), dx, dweight, dbias};
+      if (threads == 1) first = results;
+      for (size_t i = 0; i < results.size(); ++i) {
+        INFO("result " << i);
+        CHECK(results[i].equal(first[i]));
+      }
+    }
   }
   at::set_num_threads(before);
 }
