@@ -1,6 +1,5 @@
 #include "app/inference/task_model.h"
 
-#include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "app/system/torch_errors.h"
+#include "cuda_ext/ops.h"
 #include "data/io/error.h"
 #include "model/state_dict.h"
 #include "model/windows.h"
@@ -133,13 +133,13 @@ torch::Tensor TaskInference::forward(const PackedBatch& batch, int64_t choices) 
   const torch::Tensor states = start_markers_      ? marker_states(output.last_hidden_state, batch)
                                : has_pooler(kind_) ? output.pooler_output
                                                    : output.last_hidden_state;
-  const torch::Tensor logits = at::linear(states, head_weight_, head_bias_);
+  const torch::Tensor logits = ops::linear(states, head_weight_, head_bias_);
   return kind_ == TaskKind::kMultipleChoice ? logits.view({-1, choices}) : logits;
 }
 
 TaskInference::WindowLogits TaskInference::of_windows(const PackedBatch& batch) const {
   const torch::Tensor pooled = encoder_.forward(batch).pooler_output;
-  WindowLogits result{.logits = at::linear(pooled, head_weight_, head_bias_), .scores = {}};
+  WindowLogits result{.logits = ops::linear(pooled, head_weight_, head_bias_), .scores = {}};
   if (window_attention_.defined()) result.scores = window_scores(pooled, window_attention_);
   return result;
 }
