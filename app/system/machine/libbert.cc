@@ -66,7 +66,8 @@ void use_huge_pages() {
   argv.push_back(nullptr);
   setenv("GLIBC_TUNABLES", tunables.c_str(), /*overwrite=*/1);
   // (By its path, from which Linux takes the name that ps and pkill know.)
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error);
   execv(program.c_str(), argv.data());  // where it fails, the program goes on with small pages
 }
 
