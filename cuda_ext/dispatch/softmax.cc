@@ -49,7 +49,7 @@ Tensor tokens_of_slots(const Tensor& cu_seqlens, int64_t slots) {
 std::tuple<Tensor, Tensor> masked_softmax_dropout(const Tensor& scores, const Tensor& cu_seqlens, double scale,
                                                   double p, int64_t seed, int64_t site, const OptionalTensor& keys) {
   const auto type = accumulation_type(scores);
-  const Tensor real = real_scores(scores, cu_seqlens), zero = at::zeros({}, scores.options().dtype(type));
+  const Tensor real = real_scores(scores, cu_seqlens), zero = at::scalar_tensor(0, scores.options().dtype(type));
   const Tensor x = (scores.to(type) * scale).masked_fill(real.logical_not(), -std::numeric_limits<double>::infinity());
   const Tensor logsumexp = at::logsumexp(x, {3});
   const Tensor probabilities = at::where(real, at::exp(x - logsumexp.unsqueeze(3)), zero);
@@ -61,7 +61,7 @@ Tensor masked_softmax_dropout_backward(const Tensor& grad, const Tensor& scores,
                                        const Tensor& cu_seqlens, double scale, double p, int64_t seed, int64_t site,
                                        const OptionalTensor& keys) {
   const auto type = accumulation_type(scores);
-  const Tensor real = real_scores(scores, cu_seqlens), zero = at::zeros({}, scores.options().dtype(type));
+  const Tensor real = real_scores(scores, cu_seqlens), zero = at::scalar_tensor(0, scores.options().dtype(type));
   const Tensor probabilities = at::where(real, at::exp(scores.to(type) * scale - logsumexp.unsqueeze(3)), zero);
   const Tensor kept =
       at::where(real, grad.to(type) * probability_mask(scores, cu_seqlens, p, seed, site, keys, type), zero);

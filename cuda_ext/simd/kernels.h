@@ -100,21 +100,6 @@ struct Dropout {
   bool stream;
 };
 
-/// scores, grad, out [B, heads, queries, columns] of the type; a row is one (sequence, head, query). Sequence b has the
-/// queries and columns from 0 to cu_seqlens[b + 1] - cu_seqlens[b]. The rest is padding and is not read.
-struct MaskedSoftmax {
-  Type type;
-  int64_t heads, queries, columns;
-  const int32_t* cu_seqlens;
-  float scale;
-  const void *scores, *grad;
-  void* out;         // y, or dscores; 0 in the padding
-  float* logsumexp;  // [rows], written forward, read backward; -infinity in the padding
-  Mask mask;         // keys by token, the site of the first head
-  float* scratch;    // 3 * scratch_columns(columns)
-  bool stream;
-};
-
 /// One head of one sequence. Rows of qkv and dqkv are 3 * hidden elements apart, rows of out and grad hidden elements.
 struct Attention {
   Type type;
@@ -172,9 +157,7 @@ struct Dequantize {
   X(quantize, (const Quantize&, int64_t begin, int64_t end))                   \
   X(dequantize, (const Dequantize&, int64_t begin, int64_t end))               \
   X(attention, (const Attention&))                                             \
-  X(attention_backward, (const Attention&))                                    \
-  X(masked_softmax, (const MaskedSoftmax&, int64_t begin, int64_t end))        \
-  X(masked_softmax_backward, (const MaskedSoftmax&, int64_t begin, int64_t end))
+  X(attention_backward, (const Attention&))
 
 struct Kernels {
   const char* name;
@@ -211,5 +194,4 @@ bool choose_kernels(const char* name);
 #include "cuda_ext/simd/embedding.inc"
 #include "cuda_ext/simd/int8.inc"
 #include "cuda_ext/simd/layer_norm.inc"
-#include "cuda_ext/simd/softmax.inc"
 #endif

@@ -230,31 +230,6 @@ struct Case {
     CHECK(y == again);
   }
 
-  void masked_softmax() const {
-    const std::vector<int32_t> ends = {0, static_cast<int32_t>(std::min(rows, columns))};
-    const Integers keys = integers(ends[1], rows + 1);
-    const Bytes scores = matrix(), grad = matrix();
-    Results out(scores.size(), '\x7F');
-    Floats logsumexp(static_cast<size_t>(rows)), scratch(static_cast<size_t>(3 * scratch_columns(columns)));
-    const MaskedSoftmax arguments{.type = type,
-                                  .heads = 1,
-                                  .queries = rows,
-                                  .columns = columns,
-                                  .cu_seqlens = ends.data(),
-                                  .scale = 0.5F,
-                                  .scores = scores.data(),
-                                  .grad = grad.data(),
-                                  .out = out.data(),
-                                  .logsumexp = logsumexp.data(),
-                                  .mask = mask(keys),
-                                  .scratch = scratch.data(),
-                                  .stream = stream};
-    kernels().masked_softmax(arguments, 0, rows);
-    CHECK(finite(out, type));
-    kernels().masked_softmax_backward(arguments, 0, rows);
-    CHECK(finite(out, type));
-  }
-
   /// The last of two heads of `columns`, so that the last row ends with the buffer.
   void attention() const {
     const int64_t hidden = 2 * columns;
@@ -299,7 +274,6 @@ TEST_CASE("The CPU's vector loops stay inside their buffers", "[unit]") {
             test.embedding_scatter();
             test.cross_entropy();
             test.dropout();
-            test.masked_softmax();
             test.attention();
           }
         }
