@@ -66,23 +66,24 @@ def train(given):
         rows = Dataset.from_list([json.loads(line) for line in file]).shuffle(seed=given.seed)  # its sampler has one order for all seeds
     arguments = SentenceTransformerTrainingArguments(
         output_dir=given.output + ".trainer", num_train_epochs=1, per_device_train_batch_size=BATCH, learning_rate=RATE,
-        lr_scheduler_type="linear", warmup_ratio=WARMUP, weight_decay=0.0, max_grad_norm=1.0, seed=given.seed, use_cpu=True,
+        weight_decay=0.0, max_grad_norm=1.0, seed=given.seed, use_cpu=True,
         bf16=given.precision == "bf16", batch_sampler="no_duplicates", save_strategy="no", eval_strategy="no", logging_steps=1000,
         disable_tqdm=True, report_to="none")
-    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=rows,
-                                         loss=CachedMultipleNegativesRankingLoss(model, mini_batch_size=PART))
+
+    class Trainer(SentenceTransformerTrainer):
+        """The rates of the recipe, which counts steps from 1: get_linear_schedule_with_warmup counts from 0."""
+
+        def create_scheduler(self, num_training_steps, optimizer=None):
+            warmup = WARMUP * num_training_steps
+            share = lambda step: min((step + 1) / warmup, max(0, num_training_steps - step - 1) / (num_training_steps - warmup))
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, share)
+            return self.lr_scheduler
+
+    trainer = Trainer(model=model, args=arguments, train_dataset=rows, loss=CachedMultipleNegativesRankingLoss(model, mini_batch_size=PART))
     done = trainer.train()
     model.save(given.output)
     with open(os.path.join(given.output, "seconds.json"), "w", encoding="utf-8") as file:  # the last file of a run
         json.dump({"seconds": done.metrics["train_runtime"], "steps": done.global_step}, file)
-
-
-def rates_of_transformers(steps):
-    """Keys for the rates of get_linear_schedule_with_warmup, which counts from 0: the first step has the rate 0. The type tensorflow does so,
-    too, and falls from step 0."""
-    warmup = math.ceil(WARMUP * steps)
-    return ["schedule.type=tensorflow", "schedule.degree=1", f"schedule.warmup_proportion={(warmup + 0.5) / steps}",
-            f"optimizer.lr={RATE * steps / (steps - warmup)}"]
 
 
 def run(command, log):
@@ -120,8 +121,8 @@ def result_of(given, program, precision, seed, steps):
     if program == "bert":
         run([given.bert, "finetune", given.config, f"initial_checkpoint={given.model}", f"run_directory={place}",
              f"data.train_file={given.work}/train.jsonl", f"data.dev_file={given.work}/dev.jsonl", f"data.max_seq_length={length_of(given.model)}",
-             f"seed={seed}", f"precision={precision}", f"max_steps={steps}", "log_every=4",
-             *rates_of_transformers(steps)], place + ".log")
+             f"seed={seed}", f"precision={precision}", f"max_steps={steps}", "log_every=4"],
+            place + ".log")
         return ndcg_of(given, place, name), seconds_of_bert(place, steps)
     if not os.path.exists(os.path.join(place, "seconds.json")):
         run([sys.executable, __file__, "train", "--work", given.work, "--model", given.model, "--seed", seed, "--precision", precision,
