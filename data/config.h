@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -183,6 +184,8 @@ struct TaskDataConfig {
   ThresholdSearch search_label_threshold = ThresholdSearch::kNone;
   std::vector<double> label_thresholds;  // no key: one for each label, as searched; empty: label_threshold
   bool cut_at_begin = false;             // no key: the wish of the model's tokenizer (truncation_side left)
+  bool odd_token_to_longer = false;      // no key: the cut of pairs of transformers' tokenizers, not of Google's
+  int64_t most_window_tokens = std::numeric_limits<int64_t>::max();  // no key: of all windows of an example
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {

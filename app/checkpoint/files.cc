@@ -121,20 +121,17 @@ void rename_path(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0) throw_system(from, ("rename to " + to).c_str(), errno);
 }
 
-void remove_tree(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) throw IoError(fmt::format("{}: cannot remove: {}", path, error.message()));
-}
-
-/// Removes a checkpoint under a temporary name, so that a half-removed checkpoint is never found.
+/// Removes a checkpoint under a temporary name, so that a half-removed checkpoint is never found. NFS keeps a file that
+/// another process has open: the next start removes the rest.
 void remove_checkpoint(const std::string& directory) {
   const fs::path path(directory);
   const std::string doomed =
       (path.parent_path() / (kTemporaryDirectoryPrefix + path.filename().string() + "-removed")).string();
-  remove_tree(doomed);
+  std::error_code busy;
+  fs::remove_all(doomed, busy);
+  if (fs::exists(doomed, busy)) return;
   rename_path(directory, doomed);
-  remove_tree(doomed);
+  fs::remove_all(doomed, busy);
 }
 
 /// Lets RUN/latest point to the checkpoint of `step`; does nothing if it does already.
@@ -149,7 +146,7 @@ void link_latest(const std::string& run_directory, int64_t step) {
   sync_path(run_directory);
 }
 
-/// Renames a damaged checkpoint and returns its new name.
+/// Renames a directory and returns its new name.
 std::string set_aside(const std::string& directory) {
   std::string aside = directory + kDamagedSuffix;
   for (int count = 2; fs::exists(aside); ++count) aside = fmt::format("{}{}-{}", directory, kDamagedSuffix, count);
@@ -225,6 +222,19 @@ Manifest read_manifest(const std::string& directory) {
   return manifest;
 }
 
+std::string files_beside_manifest(const std::string& directory, const Manifest& manifest) {
+  std::string names;
+  for (const fs::path& path : entries_of(directory)) {
+    const std::string name = path.filename().string();
+    if (name != kManifestFile && !manifest.contains(name)) names += (names.empty() ? "" : ", ") + name;
+  }
+  return names.empty() ? names
+                       : fmt::format(
+                             "{}: has {}, which the manifest does not list; remove what does not belong to the "
+                             "checkpoint",
+                             directory, names);
+}
+
 Manifest verify_checkpoint(const std::string& directory, const std::function<void(double share)>& progress) {
   Manifest manifest = read_manifest(directory);
   int64_t done = 0, all = 0;
@@ -233,13 +243,6 @@ Manifest verify_checkpoint(const std::string& directory, const std::function<voi
     done += bytes;
     if (progress) progress(static_cast<double>(done) / static_cast<double>(all));
   };
-  for (const auto& item : fs::directory_iterator(directory)) {
-    const std::string name = item.path().filename().string();
-    if (name != kManifestFile && manifest.count(name) == 0) {
-      throw DataError(item.path().string() +
-                      ": the manifest does not list this file; remove it if it does not belong to the checkpoint");
-    }
-  }
   for (const auto& [name, entry] : manifest) verify_file(directory + "/" + name, entry, read);
   verify_step(directory);
   return manifest;
@@ -298,7 +301,11 @@ std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_di
   }
   for (const fs::path& entry : entries_of(directory)) {
     const std::string name = entry.filename().string();
-    if (name.rfind(kTemporaryDirectoryPrefix, 0) == 0) remove_tree(entry.string());
+    if (name.rfind(kTemporaryDirectoryPrefix, 0) == 0) {
+      std::error_code busy;  // NFS keeps a file that another process has open
+      fs::remove_all(entry, busy);
+      if (busy) report(fmt::format("{}: cannot remove: {}", entry.string(), busy.message()));
+    }
     const std::optional<int64_t> step = step_of(name);
     if (step && name != name_of(*step)) {
       report(fmt::format("{}: is left alone: the checkpoint of step {} is named {}", entry.string(), *step,
@@ -307,20 +314,27 @@ std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_di
   }
 
   std::vector<CheckpointEntry> entries = list_checkpoints(run_directory);
+  std::vector<std::pair<std::string, std::string>> damaged;  // with the reasons
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    std::string why;
     try {
-      verify_checkpoint(entry->directory);
+      const Manifest manifest = verify_checkpoint(entry->directory);
+      if (const std::string beside = files_beside_manifest(entry->directory, manifest); !beside.empty()) report(beside);
+      for (const auto& [other, why] : damaged)
+        report(fmt::format("damaged checkpoint set aside as {}: {}", set_aside(other), why));
+      if (const std::string latest = run_directory + "/latest"; fs::is_directory(fs::symlink_status(latest)))
+        report(fmt::format("{}: is a copy and no link; it is now {}", latest, set_aside(latest)));
       link_latest(run_directory, entry->step);
       return *entry;
     } catch (const DataError& error) {
-      why = error.what();
+      damaged.emplace_back(entry->directory, error.what());
     } catch (const InputMissing& error) {
-      why = error.what();
+      damaged.emplace_back(entry->directory, error.what());
     }
-    report(fmt::format("damaged checkpoint set aside as {}: {}", set_aside(entry->directory), why));
   }
-  return std::nullopt;
+  if (damaged.empty()) return std::nullopt;
+  std::string whys;
+  for (const auto& [other, why] : damaged) whys += "\n  " + why;
+  throw DataError(fmt::format("{}: has no valid checkpoint; remove this directory to start again:{}", directory, whys));
 }
 
 void finish_checkpoint(const std::string& run_directory, int64_t step, int64_t keep) {

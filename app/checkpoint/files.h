@@ -54,6 +54,10 @@ Manifest read_manifest(const std::string& directory);
 /// tensor; InputMissing if the directory or a file is absent.
 Manifest verify_checkpoint(const std::string& directory, const std::function<void(double share)>& progress = {});
 
+/// A sentence about files in `directory` that the manifest does not list and nobody reads, as programs that show or copy
+/// directories leave them; "" if there are none.
+std::string files_beside_manifest(const std::string& directory, const Manifest& manifest);
+
 /// A checkpoint whose bytes have all been compared with its manifest.
 struct VerifiedCheckpoint {
   std::string directory;
@@ -67,9 +71,9 @@ VerifiedCheckpoint find_valid_checkpoint(const std::string& path,
                                          const std::function<void(const std::string& message)>& note,
                                          const std::function<void(double share)>& progress = {});
 
-/// Returns the newest valid checkpoint and lets RUN/latest point to it. Newer damaged checkpoints are renamed to
-/// step-....damaged, and `report` gets a line with the reason for each. Half-written directories of ended processes are
-/// removed. Only the holder of the RunLock may call it. Throws IoError, also if RUN/checkpoints is not a directory.
+/// Returns the newest valid checkpoint and lets RUN/latest point to it; none if there are no checkpoints. Newer damaged
+/// checkpoints are renamed to step-....damaged, and `report` gets a line with the reason for each. Half-written directories
+/// of ended processes are removed. Throws DataError, and renames nothing, if no checkpoint is valid. Only the holder of the RunLock may call it. Throws IoError, also if RUN/checkpoints is not a directory.
 std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_directory,
                                                        const std::function<void(const std::string& message)>& report);
 

@@ -27,6 +27,9 @@ class Writer {
   void optional(const char* key, const T& value) {
     if (!value.empty()) field(key, value);
   }
+  void optional(const char* key, int64_t value) {
+    if (value != 0) field(key, value);
+  }
   /// A field that older checkpoints lack.
   template <class T>
   void later(const char* key, const T& value) {
@@ -149,6 +152,7 @@ void visit_fields(Archive& archive, State& state) {
   archive.optional("config_sha256", state.config_sha256);
   archive.optional("data", state.data);
   archive.optional("clock", state.clock);
+  archive.optional("evaluation_due", state.evaluation_due);
   archive.field("vocabulary", state.model.vocabulary);
   archive.field("metrics", state.metrics);
 }

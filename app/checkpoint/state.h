@@ -46,6 +46,7 @@ struct CheckpointState {
   std::string config_sha256;                 // SHA-256 of `config`; "" in older checkpoints
   std::map<std::string, DataIdentity> data;  // keys: train, and validation if it was open; empty in older checkpoints
   RunClock clock = {};                       // of a run with max_hours
+  int64_t evaluation_due = 0;                // 1: a signal has ended the evaluation of this step, or came before it
   std::map<std::string, double> metrics;     // last figures by name; NaN: none
 };
 

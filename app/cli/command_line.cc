@@ -34,14 +34,14 @@ void take_guard_off(std::string& value) {
 }
 
 /// Makes every option of `app` remove the guard from its values and refuse an empty value. Options of a launcher (with
-/// prefix_command() set) may be empty, as in torchrun.
+/// prefix_command() set) may be empty, as in torchrun, and prompts.
 void take_values_as_they_are(CLI::App& app) {
-  const bool may_be_empty = app.get_prefix_command();
-  const auto take_value = [may_be_empty](std::string& value) {
-    take_guard_off(value);
-    return std::string(value.empty() && !may_be_empty ? "the value is empty" : "");
-  };
   for (CLI::Option* option : app.get_options()) {
+    const bool may_be_empty = app.get_prefix_command() || option->get_name().ends_with("-prompt");
+    const auto take_value = [may_be_empty](std::string& value) {
+      take_guard_off(value);
+      return std::string(value.empty() && !may_be_empty ? "the value is empty" : "");
+    };
     if (option->get_items_expected_max() > 0) option->transform(CLI::Validator(take_value, ""));
   }
   for (CLI::App* verb : app.get_subcommands(nullptr)) take_values_as_they_are(*verb);

@@ -233,7 +233,7 @@ void read_trained_model(const std::string& config, ModelDescription& model, cons
     const FinetuneConfig run = parse_finetune_config(config, name);
     model.config = run.model;
     model.tokenizer = run.data.tokenizer;
-    if (!run.run_directory.empty()) model.task_data = run.data.task;  // a converted model has none
+    if (!run.run_directory.empty()) model.task_data = run.data.task;  // others come from no run
   } catch (const ConfigError& error) {
     throw DataError(error.what());
   }

@@ -40,6 +40,7 @@ struct BatchSizeConfig {
   int64_t after_steps = 0;
   int64_t after_tokens = 0;
   int64_t global_batch_size = 0;
+  bool operator==(const BatchSizeConfig&) const = default;
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {

@@ -35,6 +35,11 @@ void fit_task(Pretrained& teacher, const Student& student,
                     teacher.model.task.empty() ? "was not fine-tuned" : "was fine-tuned on " + teacher.model.task,
                     task.name, task.name));
   }
+  if (teacher.model.start_markers && !student.train.start_markers) {
+    throw ConfigError(
+        fmt::format("{}{} reads the states of [E1] and [E2]; expected data.entity_markers start_markers, got {}",
+                    kField, teacher.name, name_of_value(student.config.data.task.entity_markers)));
+  }
   const std::vector<std::string> labels = teacher.model.labels;
   try {
     if (order_labels(teacher, task.labels) != LabelMatch::kByPosition) return;

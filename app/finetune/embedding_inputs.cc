@@ -11,6 +11,7 @@
 #include "app/system/errors.h"
 #include "data/io/error.h"
 #include "data/io/files.h"
+#include "data/tasks/table_reader.h"
 
 namespace bert {
 namespace {
@@ -70,9 +71,23 @@ SentenceEncoder sentence_encoder_for(const EmbeddingConfig& config, const ModelD
   return encoder;
 }
 
-RowColumns row_columns(const EmbeddingConfig& config) {
+TaskExamples read_evaluation_rows(const std::string& path, const EmbeddingConfig& config) {
   const EmbeddingSetConfig first = sets_of(config).front();
-  return {.texts = first.text_columns, .label = first.label_column};
+  RowColumns columns{.texts = first.text_columns, .label = first.label_column};
+  if (columns.texts.size() == 1) columns = {};  // of texts without pairs, which evaluations need
+  if (first.loss == EmbeddingLoss::kSoftmax) columns.label.clear();
+  TaskExamples rows = read_text_rows(path, columns);
+  if (texts_in_row(rows) < 2)
+    throw DataError(path + ": a row has one text; expected two, whose similarity is evaluated");
+  if (first.loss == EmbeddingLoss::kSoftmax && rows.has_labels) {
+    const std::vector<std::string> names = table_columns(path);
+    if (std::ranges::find(names, "score") == names.end())
+      throw DataError(path +
+                      ": its labels are classes, as those of the first set; evaluations compare similarities with "
+                      "numbers: expected a column score, or none");
+  }
+  if (texts_in_row(rows) > 2) rows.has_labels = false;  // a label of three texts is no similarity of two
+  return rows;
 }
 
 std::vector<std::string> row_prompts(const EmbeddingConfig& config) { return sets_of(config).front().prompts; }
@@ -103,7 +118,9 @@ EmbeddingInputs read_embedding_sets(const FinetuneConfig& config, const std::str
     const std::string path = set.file.empty() ? default_file : set.file;
     const bool classes = set.loss == EmbeddingLoss::kSoftmax;
     const TaskExamples rows = read_text_rows(path, {.texts = set.text_columns, .label = set.label_column},
-                                             classes ? RowLabels::kClasses : RowLabels::kNumbers);
+                                             classes                 ? RowLabels::kClasses
+                                             : needs_label(set.loss) ? RowLabels::kNumbers
+                                                                     : RowLabels::kUnread);
     int64_t columns = texts_in_row(rows), repeats = 1;
     if (columns == 1 && set.loss == EmbeddingLoss::kMultipleNegativesRanking) columns = repeats = 2;
     check_rows(rows, set, columns);
@@ -119,8 +136,12 @@ EmbeddingInputs read_embedding_sets(const FinetuneConfig& config, const std::str
     }
     auto features =
         std::make_shared<TaskFeatures>(make_row_features(rows, tokenizer, config.data.task, set.prompts, repeats));
-    if (features->cut > 0)
-      note(fmt::format("{}: {} and are cut", path, features->cut_of(rows.size(), config.data.task)));
+    if (features->cut > 0) {
+      const std::string cut = fmt::format("{}: {}", path, features->cut_of(rows.size(), config.data.task));
+      if (config.data.task.long_texts == LongTexts::kRefuse)
+        throw DataError(cut + "; data.long_texts=truncate cuts them");
+      note(cut + " and are cut");
+    }
     identities[i == 0 ? "train" : fmt::format("embedding.sets.{}", i)] = file_identity(path, rows.size());
     inputs.rows += rows.size();
     inputs.shapes.push_back({.config = set, .columns = columns});

@@ -31,8 +31,11 @@ DataIdentity file_identity(const std::string& path, int64_t examples);
 /// The modules behind the encoder: those of `start`, with the wishes and prompts of `config`; else the mean of the tokens.
 SentenceEncoder sentence_encoder_for(const EmbeddingConfig& config, const ModelDescription& start);
 
-/// The columns and prompts of development and test files: those of the first set.
-RowColumns row_columns(const EmbeddingConfig& config);
+/// The rows of a development or test file, with the columns of the first set. Throws as read_text_rows(), and DataError for
+/// rows of one text, and for classes where the first set learns classes. Labels of three texts or more are not read.
+TaskExamples read_evaluation_rows(const std::string& path, const EmbeddingConfig& config);
+
+/// The prompts of such files: those of the first set.
 std::vector<std::string> row_prompts(const EmbeddingConfig& config);
 
 /// The beginnings of sequences with the prompts of `encoder` and of all sets, which its pooling does not read; empty if it

@@ -23,19 +23,22 @@ void expect_entity_markers(const std::vector<std::string>& vocabulary, const std
 
 int64_t add_entity_markers(Pretrained& start, int64_t seed) {
   ModelDescription& model = start.model;
-  const auto size_before = std::ssize(model.vocabulary);
+  const auto size_before = std::ssize(model.vocabulary), found_before = std::ssize(model.added_tokens);
   for (const char* marker : kEntityMarkers) {
-    if (std::ranges::find(model.vocabulary, marker) != model.vocabulary.end()) continue;
-    model.added_tokens.push_back({.id = static_cast<int32_t>(model.vocabulary.size()), .special = true});
-    model.vocabulary.emplace_back(marker);
+    const auto place = std::ranges::find(model.vocabulary, marker);
+    const auto id = static_cast<int32_t>(place - model.vocabulary.begin());
+    if (place == model.vocabulary.end()) model.vocabulary.emplace_back(marker);
+    if (std::ranges::find(model.added_tokens, id, &AddedToken::id) == model.added_tokens.end())
+      model.added_tokens.push_back({.id = id, .special = true});
   }
-  const int64_t size = std::ssize(model.vocabulary), added = size - size_before;
-  if (added == 0) return 0;
+  if (std::ssize(model.added_tokens) == found_before) return 0;
   const auto* tokenizer = dynamic_cast<const WordPieceTokenizer*>(start.tokenizer.get());
   if (tokenizer == nullptr)
     throw ConfigError("data.entity_markers: " + start.name + " has a SentencePiece model, to which no token is added");
   start.tokenizer = std::make_shared<WordPieceTokenizer>(Vocabulary(model.vocabulary, start.name, model.added_tokens),
                                                          tokenizer->config());
+  const int64_t size = std::ssize(model.vocabulary), added = size - size_before;
+  if (added == 0) return 0;
   const at::Tensor* rows = start.weights.find(kWordEmbeddings);
   const at::Tensor old = rows->narrow(0, 0, size_before);
   const at::Tensor fresh =

@@ -197,7 +197,8 @@ std::vector<float> weights_of_yes(const TaskFeatures& train) {
 /// Throws DataError if a row does not fit the loss, and as read_text_rows().
 TaskExamples read_passages(const TaskDefinition& task, const std::string& path, const RerankConfig& config) {
   const bool margins = config.loss == RerankLoss::kMarginMse;
-  TaskExamples rows = read_text_rows(path, {.texts = config.text_columns, .label = config.label_column});
+  TaskExamples rows = read_text_rows(path, {.texts = config.text_columns, .label = config.label_column},
+                                     margins ? RowLabels::kNumbers : RowLabels::kUnread);
   const int64_t texts = texts_in_row(rows);
   if (margins ? texts != 3 || !rows.has_labels : texts < 3) {
     throw DataError(fmt::format(
@@ -213,9 +214,28 @@ TaskExamples read_passages(const TaskDefinition& task, const std::string& path, 
   return rows;
 }
 
+/// Throws ConfigError for a reranker that would read queries alone.
+void expect_pairs(const TaskDefinition& task, const TaskDataConfig& data, const std::string& path) {
+  if (!task.scores || !data.text_pair_column.empty()) return;
+  throw ConfigError(
+      fmt::format("data.text_pair_column: is empty, and task {} reads pairs from {}; name the column of the passages",
+                  task.name, path));
+}
+
+/// Says how many examples are cut. Throws DataError if they are refused.
+void say_cut(const std::string& path, const TaskFeatures& features, const TaskExamples& examples,
+             const TaskDataConfig& config, const RunNote& note) {
+  if (features.cut == 0) return;
+  const std::string cut = fmt::format("{}: {}", path, features.cut_of(examples.size(), config));
+  if (config.long_texts == LongTexts::kRefuse)
+    throw DataError(cut + "; data.long_texts=truncate cuts them, windows reads all of them");
+  note(cut + " and are cut");
+}
+
 void read_training(FinetuningInputs& inputs, const RunNote& note) {
   FinetuneConfig& config = inputs.config;
   const FoundFile found = find_files(config, inputs.task, TaskSplit::kTrain).front();
+  if (!config.rerank.reads_passages()) expect_pairs(inputs.task, config.data.task, found.path);
   find_labels(inputs.task, found.path, config.data.task);
   TaskExamples examples = config.rerank.reads_passages()
                               ? read_passages(inputs.task, found.path, config.rerank)
@@ -255,13 +275,7 @@ void read_training(FinetuningInputs& inputs, const RunNote& note) {
   if (!examples.remark.empty()) note(examples.remark);
   if (examples.skipped_rows > 0)
     note(fmt::format("{}: {} rows without all columns are left out", found.path, examples.skipped_rows));
-  if (features->cut > 0) {
-    if (config.data.task.long_texts == LongTexts::kRefuse) {
-      throw DataError(fmt::format("{}: {}; data.long_texts=truncate cuts them, windows reads all of them", found.path,
-                                  features->cut_of(examples.size(), config.data.task)));
-    }
-    note(fmt::format("{}: {} and are cut", found.path, features->cut_of(examples.size(), config.data.task)));
-  }
+  say_cut(found.path, *features, examples, config.data.task, note);
   if (features->skipped > 0) {
     note(fmt::format("{}: {} questions are left out, whose answer is not in the words of the context", found.path,
                      features->skipped));
@@ -324,16 +338,18 @@ std::vector<TaskSet> read_sets(FinetuningInputs& inputs, TaskSplit split, const 
   for (const FoundFile& found : find_files(inputs.config, inputs.task, split)) {
     TaskSet& set = sets.emplace_back();
     if (inputs.task.kind == TaskKind::kEmbedding) {
-      set.examples = read_text_rows(found.path, row_columns(inputs.config.embedding));
+      set.examples = read_evaluation_rows(found.path, inputs.config.embedding);
       set.examples.source = found.file;
       set.features = make_row_features(set.examples, *inputs.tokenizer, inputs.config.data.task,
                                        row_prompts(inputs.config.embedding));
       set.features.num_outputs = vector_size(inputs.head.sentence, inputs.config.model.hidden_size);
     } else {
-      set.examples = read_task(inputs.task, found.file, found.path, inputs.config.data.task);
+      expect_pairs(inputs.task, inputs.config.data.task, found.path);
+      set.examples = read_task(inputs.task, found.file, found.path, inputs.config.data.task, TaskUse::kScoring);
       if (!set.examples.remark.empty()) note(set.examples.remark);
       choices_of(set.examples, inputs.head.choices);
       set.features = make_features(set.examples, *inputs.tokenizer, inputs.config.data.task, /*for_training=*/false);
+      say_cut(found.path, set.features, set.examples, inputs.config.data.task, note);
     }
     check_segments(inputs.config, set.features, found.path);
     inputs.data[key_of(found.file)] = file_identity(found.path, set.examples.size());

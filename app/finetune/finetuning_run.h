@@ -38,7 +38,7 @@ class FinetuningRun : public RunState {
   [[nodiscard]] LookAheadLoader& loader() override { return loader_; }
   [[nodiscard]] const std::map<std::string, DataIdentity>& data() const override { return inputs_.data; }
   [[nodiscard]] int64_t examples() const override {
-    return inputs_.train ? std::ssize(inputs_.train->sequences) / inputs_.head.choices : inputs_.embedding.rows;
+    return inputs_.train ? inputs_.train->units(inputs_.head.unit()) : inputs_.embedding.rows;
   }
   [[nodiscard]] int64_t evaluation_examples() const override;
   [[nodiscard]] int64_t max_sequence_length() const override { return inputs_.config.data.task.max_seq_length; }

@@ -88,8 +88,10 @@ torch::Tensor FinetuningStep::loss(const torch::Tensor& logits, const PackedBatc
   if (head_.multi_label) {
     return at::binary_cross_entropy_with_logits(logits, batch.labels, /*weight=*/c10::nullopt, /*pos_weight=*/weights);
   }
-  return at::cross_entropy_loss(logits, batch.labels, weights, at::Reduction::Mean, /*ignore_index=*/kNoLabel,
-                                label_smoothing_);
+  const torch::Tensor mean = at::cross_entropy_loss(logits, batch.labels, weights, at::Reduction::Mean,
+                                                    /*ignore_index=*/kNoLabel, label_smoothing_);
+  if (head_.kind != TaskKind::kTokenClassification) return mean;
+  return at::where(batch.labels.ne(kNoLabel).any(), mean, at::zeros_like(mean));  // windows may lack a word's begin
 }
 
 torch::Tensor FinetuningStep::training_loss(const torch::Tensor& logits, const PackedBatch& batch) const {

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "app/distributed/environment.h"
+#include "app/finetune/embedding_scoring.h"
 #include "app/finetune/finetuning_run.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
@@ -66,6 +67,21 @@ SeedResult read_result(const FinetuneConfig& config) {
   return result;
 }
 
+/// The metrics of the runs, each where it can have them.
+std::vector<std::string> metrics_of(const FinetuneConfig& config) {
+  TaskDefinition task = task_definition(config.task);
+  apply_settings(task, config.data.task);
+  if (task.kind == TaskKind::kEmbedding) {
+    for (const bool labels : {true, false}) {
+      const std::vector<std::string> more = embedding_metrics(labels);
+      task.metrics.insert(task.metrics.end(), more.begin(), more.end());
+    }
+  }
+  const std::string& best = config.metric_for_best_model;
+  if (!best.empty() && std::ranges::find(task.metrics, best) == task.metrics.end()) task.metrics.push_back(best);
+  return task.metrics;
+}
+
 }  // namespace
 
 std::string series_json(const std::vector<SeedResult>& results, const std::vector<std::string>& metrics) {
@@ -117,7 +133,7 @@ int finetune_seeds(const FinetuneConfig& config, int64_t seeds, bool allow_confi
     if (distributed_environment().rank == 0) results.push_back(read_result(one));
   }
   if (distributed_environment().rank != 0) return kOk;
-  const std::vector<std::string> metrics = task_definition(config.task).metrics;
+  const std::vector<std::string> metrics = metrics_of(config);
   write_file(config.run_directory + "/summary.json", series_json(results, metrics));
   fmt::print(stderr, "{}\nthese figures are in {}/summary.json\n", series_table(results, metrics),
              config.run_directory);

@@ -28,6 +28,7 @@ std::string inflated(const std::string& body, int64_t most) {
     whole.append(part, 0, part.size() - stream.avail_out);
     if (static_cast<int64_t>(whole.size()) > most)
       throw HttpError(413, "the body has more than " + std::to_string(most) + " bytes, uncompressed");
+    if (status == Z_STREAM_END && stream.avail_in > 0) status = inflateReset(&stream);  // gzip may have several members
   }
   if (status == Z_MEM_ERROR) throw std::bad_alloc();
   if (status != Z_STREAM_END || stream.avail_in > 0)

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,6 +61,7 @@ struct AnswerOptions {
   std::optional<int64_t> max_seq_len = {};       // tokens of a window, at most; empty: as the model
   std::optional<int64_t> max_question_len = {};  // tokens of the question, at most; empty: as the model
   std::optional<int64_t> overlap = {};           // tokens that two neighbours share; empty: as the predictor
+  int64_t most_window_tokens = std::numeric_limits<int64_t>::max();  // of all windows; more: TooManyTokens
   // Of the vector of a text.
   std::optional<bool> normalize = {};           // to length 1; empty: as the model
   int64_t dimensions = 0;                       // the first ones are taken (Matryoshka); 0: all

@@ -170,8 +170,11 @@ TaskDataConfig text_settings(const ModelDescription& model) {
   if (!given) settings.max_seq_length = most;
   settings.max_seq_length = std::min(settings.max_seq_length, most);
   settings.cut_at_begin = model.cut_at_begin;
+  settings.odd_token_to_longer = !model.task_data;
   const bool classes = kind_of_task(model.task) == TaskKind::kClassification;
-  const bool marked = classes && std::ranges::find(model.vocabulary, kEntityMarkers[0]) != model.vocabulary.end();
+  const bool marked = classes && std::ranges::all_of(kEntityMarkers, [&](const char* marker) {
+                        return std::ranges::find(model.vocabulary, marker) != model.vocabulary.end();
+                      });
   if (!given && marked) settings.entity_markers = EntityMarkers::kCls;
   if (model.start_markers) settings.entity_markers = EntityMarkers::kStartMarkers;
   if (model.window_attention) settings.window_pooling = WindowPooling::kAttention;

@@ -15,6 +15,7 @@
 #include "app/tasks/answer_decoding.h"
 #include "data/io/error.h"
 #include "data/loader/task_loader.h"
+#include "data/tasks/text_windows.h"
 #include "data/text/unicode.h"
 #include "model/windows.h"
 
@@ -186,11 +187,14 @@ EncodedInput TaskPredictor::encode(TaskInput input, const AnswerOptions& options
   TaskDataConfig config = config_;
   config.long_texts = wish.value_or(config.long_texts);
   config.cut_at_begin = options.cut_at_begin.value_or(config.cut_at_begin);
+  config.most_window_tokens = options.most_window_tokens;
   if (options.max_second_tokens > 0)
     input.second = first_tokens(*tokenizer_, std::move(input.second), options.max_second_tokens);
   try {
     set_windows(kind(), input.second, options, *tokenizer_, config);
     features = make_features(example_of(task_, input), *tokenizer_, config, /*for_training=*/false);
+  } catch (const TooManyTokens&) {
+    throw;
   } catch (const DataError& error) {
     throw TextError(0, error.what());
   }

@@ -91,7 +91,7 @@ class TaskPredictor {
   /// The labels of the model's outputs; empty for answers, and for a number alone.
   [[nodiscard]] const std::vector<std::string>& labels() const { return task_.labels; }
   /// The input for visit_answers(), which then tokenizes nothing. Throws TextError with index 0 for an input without an
-  /// answer.
+  /// answer, TooManyTokens.
   [[nodiscard]] EncodedInput encode(TaskInput input, const AnswerOptions& options = {}) const;
   /// kClassification: the `top_k` best classes of each input, best first. kRegression: its numbers.
   [[nodiscard]] std::vector<TextScores> classify(const std::vector<TaskInput>& inputs,

@@ -114,6 +114,10 @@ CheckpointState state_of(const ForeignCheckpoint& source) {
   } else {
     FinetuneConfig config = filled(FinetuneConfig());
     config.task = source.model.task;
+    if (source.model.task_data) {  // of a run: its weights go on with its texts
+      config.run_directory = source.path;
+      config.data.task = *source.model.task_data;
+    }
     state.config = to_json(config);
   }
   state.config_sha256 = sha256(state.config);

@@ -28,7 +28,7 @@ using nlohmann::json;
 
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-constexpr const char* kPickleFile = "pytorch_model.bin";
+constexpr const char *kPickleFile = "pytorch_model.bin", *kPickleIndexFile = "pytorch_model.bin.index.json";
 constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 
 bool exists(const std::string& path) {
@@ -79,16 +79,24 @@ std::vector<TensorSource> read_weights(const std::string& directory, const Forei
     require_trust(file, options);
     return torch_tensors(file, report);
   }
+  if (exists(directory + "/" + kPickleIndexFile)) {
+    throw DataError(
+        fmt::format("{}: has {}, a list of pickles, which is not read; save_pretrained() of a newer transformers "
+                    "writes {}",
+                    directory, kPickleIndexFile, kModelFile));
+  }
   throw InputMissing(fmt::format("{}: has neither {} nor {}", directory, kModelFile, kIndexFile));
 }
 
 }  // namespace
 
 bool is_hugging_face(const std::string& path) {
-  if (exists(path + "/" + kManifestFile) || exists(path + "/checkpoints") || exists(path + "/latest")) return false;
-  if (exists(path + "/snapshots") || exists(path + "/" + kModulesFile)) return true;
-  return exists(path + "/" + kConfigFile) &&
-         (exists(path + "/" + kModelFile) || exists(path + "/" + kIndexFile) || exists(path + "/" + kPickleFile));
+  if (exists(path + "/" + kManifestFile)) return false;
+  const auto has = [&](const char* file) { return exists(path + "/" + file); };
+  if (has(kConfigFile) && (has(kModelFile) || has(kIndexFile) || has(kPickleFile) || has(kPickleIndexFile)))
+    return true;
+  if (has("checkpoints") || has("latest")) return false;  // a run
+  return has("snapshots") || has(kModulesFile);
 }
 
 std::string hugging_face_directory(const std::string& path) {

@@ -22,6 +22,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr TokenizerConfig kTransformersTokenizer = {.max_input_chars_per_word = 100, .match_special_tokens = true};
 constexpr int64_t kMaxBytes = int64_t{64} << 20;  // the largest tokenizer.json on the hub of a WordPiece has 10 MB
 
 /// A JSON object of a file; nothing if the file is absent.
@@ -53,6 +54,7 @@ void expect_string(const json& object, const char* key, const std::string& want,
 struct Settings {
   std::optional<bool> lower_case, strip_accents, chinese, clean_text;
   bool has_lowercase = false;  // a Lowercase stands beside the BertNormalizer
+  bool decides = false;        // of a BertTokenizer: what it does not say has its default, whatever tokenizer.json says
 };
 
 bool is_unused(const std::string& token) { return token.starts_with("[unused"); }
@@ -119,7 +121,7 @@ void read_vocabulary(const json& tokenizer, const json& vocabulary, const std::s
 }
 
 /// Adds the tokens of added_tokens_decoder in tokenizer_config.json, or else of added_tokens.json, to those of vocab.txt.
-/// Tokens of the latter are special if additional_special_tokens of `special` lists them.
+/// Those of the latter two are special, and searched for, if additional_special_tokens of `special` lists them.
 void read_added_tokens_beside(const std::string& directory, const json& config, const json& special,
                               ModelDescription& model) {
   const std::string file = directory + "/added_tokens.json";
@@ -131,7 +133,7 @@ void read_added_tokens_beside(const std::string& directory, const json& config, 
         throw DataError(directory + ": \"added_tokens_decoder\": want ids, got " + as_text(json(id)));
       all.add_searched(string_member(object, "content", directory), std::stoll(id), object);
     }
-  } else if (const std::optional<json> added = read_object(file)) {
+  } else {
     std::set<std::string> marked;
     for (const json* object : {&config, &special}) {
       const json* list = optional_member(*object, "additional_special_tokens");
@@ -141,7 +143,13 @@ void read_added_tokens_beside(const std::string& directory, const json& config, 
         if (token.is_object()) marked.insert(string_member(token, "content", directory));
       }
     }
-    for (const auto& [token, id] : added->items()) {
+    for (size_t id = 0; id < model.vocabulary.size(); ++id) {
+      const std::string& token = model.vocabulary[id];
+      if (marked.contains(token))
+        all.add_searched(token, static_cast<int64_t>(id), {{"special", true}, {"normalized", false}});
+    }
+    const json added = read_object(file).value_or(json::object());
+    for (const auto& [token, id] : added.items()) {
       if (!id.is_number_integer())
         throw DataError(fmt::format("{}: the id of {} is no integer", file, as_text(json(token))));
       const bool is_special = marked.contains(token);
@@ -187,7 +195,9 @@ Settings read_normalizer(const json& normalizer, const std::string& path) {
 /// Throws DataError unless model and pre_tokenizer of tokenizer.json are BERT's.
 void check_parts(const json& tokenizer, const std::string& path) {
   const json& model = member(tokenizer, "model", json::value_t::object, path);
-  expect_string(model, "type", "WordPiece", path + ": \"model\"");
+  // tokenizers before 0.9 wrote no type; of its models WordPiece alone has max_input_chars_per_word.
+  const bool old = optional_member(model, "type") == nullptr && optional_member(model, "max_input_chars_per_word");
+  if (!old) expect_string(model, "type", "WordPiece", path + ": \"model\"");
   expect_string(model, "unk_token", "[UNK]", path + ": \"model\"");
   if (optional_member(model, "continuing_subword_prefix") != nullptr)
     expect_string(model, "continuing_subword_prefix", "##", path + ": \"model\"");
@@ -247,10 +257,12 @@ Settings read_tokenizer_config(const std::string& path, const json& object) {
                     ": \"do_basic_tokenize\" is false; expected true: texts are split at white space and "
                     "punctuation first");
   }
+  const json* name = optional_member(object, "tokenizer_class");
   return {.lower_case = optional_boolean(object, "do_lower_case", path),
           .strip_accents = optional_boolean(object, "strip_accents", path),
           .chinese = optional_boolean(object, "tokenize_chinese_chars", path),
-          .clean_text = std::nullopt};
+          .clean_text = std::nullopt,
+          .decides = name != nullptr && name->get<std::string>().starts_with("Bert")};
 }
 
 /// Lower case before the tokenizer's own normalizer, which keeps accents as they are.
@@ -263,15 +275,15 @@ void add_lower_case(TokenizerConfig& settings) {
 /// The settings of the two files together. Throws DataError for settings that data/tokenizer does not have.
 void merge_settings(const std::string& directory, const Settings& tokenizer, const Settings& config,
                     ForeignCheckpoint& result) {
-  const auto first = [](std::optional<bool> a, std::optional<bool> b) { return a ? a : b; };
+  const auto first = [&](std::optional<bool> a, std::optional<bool> b) { return a || config.decides ? a : b; };
   const std::optional<bool> lower_case = first(config.lower_case, tokenizer.lower_case);
-  if (config.lower_case && tokenizer.lower_case && config.lower_case != tokenizer.lower_case) {
+  if (tokenizer.lower_case && lower_case.value_or(true) != tokenizer.lower_case) {
     result.report.notes.push_back(
         fmt::format("{}: tokenizer.json says lowercase {}, tokenizer_config.json do_lower_case {}: the latter is taken",
-                    directory, *tokenizer.lower_case, *config.lower_case));
+                    directory, *tokenizer.lower_case, lower_case.value_or(true)));
   }
   TokenizerConfig& settings = result.model.tokenizer;
-  result.states_case = lower_case.has_value();
+  result.states_case = config.lower_case || tokenizer.lower_case;
   settings.do_lower_case = lower_case.value_or(true);
   settings.strip_accents = first(config.strip_accents, tokenizer.strip_accents);
   settings.tokenize_chinese_chars = first(config.chinese, tokenizer.chinese).value_or(true);
@@ -279,15 +291,14 @@ void merge_settings(const std::string& directory, const Settings& tokenizer, con
   if (tokenizer.clean_text == false) throw DataError(directory + ": the tokenizer has clean_text false; expected true");
 }
 
-/// Sets the most tokens of a text, the lower number of the two files, and the lower case of sentence-transformers, which
-/// keeps accents.
+/// Sets the most tokens of a text, of which sentence-transformers' file decides, and its lower case, which keeps accents.
 void read_sentence_settings(const std::string& directory, const json& config, ModelDescription& model) {
   model.max_tokens = read_max_length(config, "model_max_length", directory + "/tokenizer_config.json");
   const std::string path = directory + "/sentence_bert_config.json";
   const auto sentences = read_object(path);
   if (!sentences) return;
   const int64_t other = read_max_length(*sentences, "max_seq_length", path);
-  if (other > 0 && (model.max_tokens == 0 || other < model.max_tokens)) model.max_tokens = other;
+  if (other > 0) model.max_tokens = other;
   if (optional_boolean(*sentences, "do_lower_case", path) == true) add_lower_case(model.tokenizer);
 }
 
@@ -311,10 +322,17 @@ void read_vocab_txt(const std::string& directory, const json& config, const json
 
 }  // namespace
 
+void read_tokenizer_file(const std::string& file, ForeignCheckpoint& checkpoint) {
+  ModelDescription& model = checkpoint.model;
+  model.tokenizer = kTransformersTokenizer;
+  const Settings settings = read_tokenizer_json(file, model);
+  merge_settings(file, settings, read_tokenizer_config(file, json::object()), checkpoint);
+  if (!model.vocabulary.empty()) static_cast<void>(Vocabulary(model.vocabulary, file, model.added_tokens));
+}
+
 void read_hugging_face_tokenizer(const std::string& directory, ForeignCheckpoint& checkpoint) {
   ModelDescription& model = checkpoint.model;
-  constexpr int64_t kMostCharacters = 100;  // of a word, transformers' default
-  model.tokenizer = {.max_input_chars_per_word = kMostCharacters, .match_special_tokens = true};
+  model.tokenizer = kTransformersTokenizer;
   const Settings tokenizer = read_tokenizer_json(directory + "/tokenizer.json", model);
   const std::string config_path = directory + "/tokenizer_config.json", map = directory + "/special_tokens_map.json";
   const json config = read_object(config_path).value_or(json::object());

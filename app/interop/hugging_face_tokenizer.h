@@ -15,4 +15,7 @@ namespace bert {
 /// for a vocab.txt that is not the vocabulary of tokenizer.json (with the first token); IoError.
 void read_hugging_face_tokenizer(const std::string& directory, ForeignCheckpoint& checkpoint);
 
+/// The same of one file in the format of tokenizer.json, whatever its name and the files beside it.
+void read_tokenizer_file(const std::string& file, ForeignCheckpoint& checkpoint);
+
 }  // namespace bert

@@ -86,6 +86,12 @@ std::map<std::string, std::string> parse_originals(const std::string& text, cons
   return originals;
 }
 
+void drop_original_tokenizer(std::map<std::string, std::string>& originals) {
+  for (const char* name :
+       {"vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"})
+    originals.erase(name);
+}
+
 void put_originals(const std::map<std::string, std::string>& originals, std::map<std::string, std::string>& files) {
   for (const auto& [name, text] : originals) {
     const auto written = files.find(name);
@@ -96,9 +102,12 @@ void put_originals(const std::map<std::string, std::string>& originals, std::map
     static_cast<void>(parse_bounded_json(text, name));  // within the limits
     ordered_json config = ordered_json::parse(text);
     if (!config.is_object()) throw DataError(name + ": want an object {...}");
-    const ordered_json architectures = ordered_json::parse(written->second)["architectures"];
-    const bool same = config.contains("architectures") && config["architectures"] == architectures;
-    config["architectures"] = architectures;
+    const ordered_json own = ordered_json::parse(written->second);
+    bool same = true;
+    for (const char* key : {"architectures", "vocab_size"}) {
+      same = same && config.contains(key) && config[key] == own[key];
+      config[key] = own[key];
+    }
     written->second = same ? text : config.dump(2) + "\n";
   }
 }

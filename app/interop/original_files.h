@@ -23,8 +23,11 @@ std::map<std::string, std::string> read_original_files(const std::string& direct
 std::string originals_text(const std::map<std::string, std::string>& originals);
 std::map<std::string, std::string> parse_originals(const std::string& text, const std::string& path);
 
-/// Puts the originals into `files`, in place of those that say the same. config.json gets the architecture of `files`:
-/// heads of pre-training are left out. Throws DataError for a config.json that is no object.
+/// Drops the files of the tokenizer, for a model that gets another one.
+void drop_original_tokenizer(std::map<std::string, std::string>& originals);
+
+/// Puts the originals into `files`, in place of those that say the same. config.json gets the architecture of `files`,
+/// which leaves out heads of pre-training, and its vocab_size. Throws DataError for a config.json that is no object.
 void put_originals(const std::map<std::string, std::string>& originals, std::map<std::string, std::string>& files);
 
 }  // namespace bert

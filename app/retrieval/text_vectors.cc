@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include <initializer_list>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -14,29 +15,33 @@
 namespace bert {
 namespace {
 
-/// `option` begins the names of the options, "--query"; `usual` is the prompt that the model may have for such texts.
+/// `option` begins the names of the options, "--query"; `usual` are the prompts that the model may have for such texts.
 AnswerOptions options_with_prompt(const SentenceEncoder& encoder, const PromptWish& wish, const char* option,
-                                  const char* usual) {
+                                  std::initializer_list<const char*> usual) {
   if (wish.text) return {.prompt = wish.text};
-  const auto found = encoder.prompts.find(wish.name.value_or(usual));
-  if (found != encoder.prompts.end()) return {.prompt = found->second};
+  const std::vector<std::string> names =
+      wish.name ? std::vector<std::string>{*wish.name} : std::vector<std::string>(usual.begin(), usual.end());
+  for (const std::string& name : names) {
+    const auto found = encoder.prompts.find(name);
+    if (found != encoder.prompts.end()) return {.prompt = found->second};
+  }
   if (wish.name) {
     std::vector<std::string> known;
     for (const auto& [name, text] : encoder.prompts) known.push_back(name);
     throw UsageError(
         fmt::format("{}-prompt-name {}: the model has the prompts [{}]", option, *wish.name, fmt::join(known, ", ")));
   }
-  return {.prompt = ""};
+  return {};  // the model's default prompt, if it has one
 }
 
 }  // namespace
 
 AnswerOptions query_options(const SentenceEncoder& encoder, const RetrievalPrompts& prompts) {
-  return options_with_prompt(encoder, prompts.query, "--query", "query");
+  return options_with_prompt(encoder, prompts.query, "--query", {"query"});
 }
 
 AnswerOptions corpus_options(const SentenceEncoder& encoder, const RetrievalPrompts& prompts) {
-  return options_with_prompt(encoder, prompts.corpus, "--corpus", "document");
+  return options_with_prompt(encoder, prompts.corpus, "--corpus", {"document", "passage", "corpus"});
 }
 
 torch::Tensor TextVectors::of(std::span<const std::string> texts) {
@@ -61,7 +66,8 @@ torch::Tensor TextVectors::of(std::span<const std::string> texts) {
 }
 
 std::vector<Ranking> rank_documents(RetrievalModel& model, const std::vector<NamedText>& queries,
-                                    const std::string& corpus, int64_t most, const CorpusProgress& progress) {
+                                    const Judgments& judgments, const std::string& corpus, int64_t most,
+                                    const CorpusProgress& progress) {
   const auto vectors_of = [](TextVectors& vectors, const std::vector<std::string>& texts, auto&& name_of) {
     try {
       return vectors.of(texts);
@@ -96,7 +102,7 @@ std::vector<Ranking> rank_documents(RetrievalModel& model, const std::vector<Nam
     Ranking& ranking = rankings.emplace_back(Ranking{.query = queries[i].id, .documents = {}});
     for (const Neighbour& neighbour : nearest[i])
       ranking.documents.push_back({ids[static_cast<size_t>(neighbour.place)], neighbour.score});
-    ranking.documents = without_query(ranking, static_cast<size_t>(most));
+    ranking.documents = without_query(ranking, judgments, static_cast<size_t>(most));
   }
   return rankings;
 }

@@ -58,7 +58,8 @@ struct RetrievalModel {
 /// holds its ids, but not its texts nor its vectors. Throws DataError with the file for a text that has no vector, and as
 /// CorpusReader.
 std::vector<Ranking> rank_documents(RetrievalModel& model, const std::vector<NamedText>& queries,
-                                    const std::string& corpus, int64_t most, const CorpusProgress& progress);
+                                    const Judgments& judgments, const std::string& corpus, int64_t most,
+                                    const CorpusProgress& progress);
 
 /// Documents that are encoded at a time: enough to pack texts of like lengths, and 25 MB of vectors with 384 numbers.
 inline constexpr size_t kPieceDocuments = 16384;

@@ -97,10 +97,12 @@ void write_trec_run(const std::string& path, const std::vector<Ranking>& ranking
   file.commit();
 }
 
-std::vector<RankedDocument> without_query(const Ranking& ranking, size_t most) {
+std::vector<RankedDocument> without_query(const Ranking& ranking, const Judgments& judgments, size_t most) {
+  const auto* relevant = judgments.of(ranking.query);
+  const bool keep = relevant != nullptr && relevant->contains(ranking.query);
   std::vector<RankedDocument> documents;
   for (const RankedDocument& document : ranking.documents) {
-    if (documents.size() < most && document.id != ranking.query) documents.push_back(document);
+    if (documents.size() < most && (keep || document.id != ranking.query)) documents.push_back(document);
   }
   return documents;
 }
@@ -113,7 +115,8 @@ std::vector<TaskMetric> score_rankings(const std::vector<Ranking>& rankings, con
     const auto* relevant = judgments.of(ranking.query);
     if (relevant == nullptr) continue;
     std::vector<bool> hits;
-    for (const RankedDocument& document : without_query(ranking, most)) hits.push_back(relevant->contains(document.id));
+    for (const RankedDocument& document : without_query(ranking, judgments, most))
+      hits.push_back(relevant->contains(document.id));
     metrics.add(hits, std::ssize(*relevant));
   }
   return metrics.means(prefix);

@@ -30,8 +30,9 @@ std::vector<Ranking> read_trec_run(const std::string& path);
 void write_trec_run(const std::string& path, const std::vector<Ranking>& rankings, const std::string& tag);
 
 /// The documents of a ranking but for one with the query's own id, which BEIR's evaluation leaves out
-/// (ignore_identical_ids of EvaluateRetrieval.evaluate), and `most` of them at most.
-std::vector<RankedDocument> without_query(const Ranking& ranking, size_t most);
+/// (ignore_identical_ids of EvaluateRetrieval.evaluate), and `most` of them at most. It stays if it is judged relevant: then
+/// queries and documents have numbers of their own, and it is no copy of the query.
+std::vector<RankedDocument> without_query(const Ranking& ranking, const Judgments& judgments, size_t most);
 
 /// The metrics of the rankings by the judgments, as without_query() has them. Queries without a relevant document do not
 /// count; a judged query without a ranking scores nothing if the caller gives it an empty one.

@@ -273,7 +273,8 @@ ServerResponse Service::answer(const ServerRequest& request) {
                                .models = models_,
                                .options = options_,
                                .deadline = ServedModel::Clock::now() +
-                                           std::chrono::duration_cast<ServedModel::Clock::duration>(options_.request)});
+                                           std::chrono::duration_cast<ServedModel::Clock::duration>(options_.request),
+                               .draining = draining_});
 }
 
 ServerResponse Service::refusal(const ServerRequest& request, const HttpError& error) const {
@@ -305,7 +306,6 @@ ServerResponse Service::openapi(const Call& /*call*/) const {
 }
 
 ServerResponse Service::ready(const Call& call) const {
-  if (draining_) throw HttpError(503, "the server is ending");
   kserve_ready(call);
   return json_response({{"status", "ready"}});
 }

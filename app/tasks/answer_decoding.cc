@@ -89,13 +89,12 @@ class QuestionDecoder {
     }
   }
 
-  /// The probability of token `place` as start (column 0) or end (1) among the context's tokens, and [CLS] where a
-  /// question may have no answer.
+  /// The probability of token `place` as start (column 0) or end (1) among the context's tokens and [CLS].
   [[nodiscard]] double probability_of(size_t sequence, size_t place, size_t column) const {
     const std::span<const float> logits = logits_of(sequence);
     const auto first = static_cast<size_t>(features_.windows[sequence].first_token);
     const auto value = [&](size_t token) { return static_cast<double>(logits[2 * token + column]); };
-    double sum = no_answers_ ? std::exp(value(0) - value(place)) : 0;
+    double sum = std::exp(value(0) - value(place));
     for (size_t token = first; token < first + features_.windows[sequence].words.size(); ++token)
       sum += std::exp(value(token) - value(place));
     return 1 / sum;
@@ -131,10 +130,13 @@ class QuestionDecoder {
 
   [[nodiscard]] QuestionAnswers choose(const SquadQuestion& question, const std::vector<Candidate>& candidates,
                                        const Candidate& null) const {
+    constexpr int64_t kMostTries = 50;  // for an answer that a caller waits for: a context may repeat one word
     QuestionAnswers answers;
     std::unordered_set<std::string> seen;
+    int64_t tried = 0;
     for (const Candidate& candidate : candidates) {
       if (static_cast<int64_t>(answers.n_best.size()) >= config_.n_best_size) break;
+      if (without_ == WithoutCandidate::kAnySpan && tried++ >= kMostTries * config_.n_best_size) break;
       ScoredSpan answer = candidate.start > 0 ? answer_of(question, candidate) : ScoredSpan();
       if (!seen.insert(answer.text).second) continue;
       answer.start_logit = candidate.start_logit;

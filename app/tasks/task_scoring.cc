@@ -199,7 +199,9 @@ std::vector<std::string> figures_of(const std::vector<std::string>& metrics,
   std::vector<std::string> names;
   for (const std::string& metric : metrics) {
     for (const auto& [name, value] : figures) {
-      if (name == metric || name.starts_with(metric + "_")) names.push_back(name);
+      const bool of_other =
+          name != metric && std::ranges::find(metrics, name) != metrics.end();  // f1_micro is not of f1
+      if (name == metric || (name.starts_with(metric + "_") && !of_other)) names.push_back(name);
     }
   }
   return names;

@@ -94,7 +94,7 @@ PretrainingInputs read_pretraining_inputs(const PretrainConfig& as_given, const 
     known.data.tokenizer = words->config();  // a tokenizer.json has its own settings
   expect_same_config(place.group, known);
   note("opening the shards of data.train");  // many shards on a slow disk take minutes
-  inputs.train = open_shards(config, "train", *inputs.tokenizer);
+  inputs.train = open_shards(known, "train", *inputs.tokenizer);
   check_micro_batches(config, get_world_size(place.group));
   inputs.config = with_objective(with_micro_batch(known, *inputs.train, place, note), *inputs.train);
   inputs.config = with_length(std::move(inputs.config), *inputs.train, note);

@@ -161,6 +161,14 @@ RunState::Earlier PretrainingRun::read_earlier(const CheckpointState& state, con
         name_of_value(state.model.objective), directory, name_of_value(objective_), inputs_.config.run_directory));
   }
   before.objective = inputs_.config.objective;  // auto in an older checkpoint is no difference
+  const PretrainConfig& now = inputs_.config;
+  if (now.from_step > 0 && (now.max_tokens > 0 || now.num_train_epochs > 0) &&
+      (before.global_batch_size != now.global_batch_size || before.batch_size_schedule != now.batch_size_schedule)) {
+    throw ConfigError(fmt::format(
+        "from_step: the sizes of steps were others in {}, and max_tokens and num_train_epochs count steps of one plan; "
+        "give the branch max_steps in their place",
+        directory));
+  }
   return {.seed = before.seed,
           .global_batch_size = before.global_batch_size,
           .precision = before.precision,

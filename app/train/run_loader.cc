@@ -48,6 +48,12 @@ PretrainConfig with_length(PretrainConfig config, const PretrainingShards& train
   note(fmt::format("max_steps {}: {:.0f} tokens, {:.3g} epochs{}", steps, sequences * tokens,
                    sequences / static_cast<double>(train.size()),
                    steps == config.max_steps ? ", as max_steps ends the run first, or with the others" : ""));
+  if (config.from_step >= steps) {
+    throw ConfigError(
+        fmt::format("from_step: want less than {}, the steps of max_tokens or num_train_epochs, got {}; both count the "
+                    "steps before the branch, too",
+                    steps, config.from_step));
+  }
   config.max_steps = steps;
   return config;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "data/io/error.h"
 #include "data/io/files.h"
@@ -29,6 +30,13 @@ RunLock::RunLock(const std::string& run_directory) : path_(run_directory + "/loc
   file_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_) throw_io_error(path_, "open", errno);
   if (flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    const bool lacks_locks = errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP;
+    if (lacks_locks) {
+      throw IoError(
+          fmt::format("{}: cannot lock: {}; its file system has no locks: mount it with them (Lustre: -o flock, "
+                      "NFS: rpc.statd), or choose another run_directory",
+                      path_, std::strerror(errno)));
+    }
     if (errno != EWOULDBLOCK) throw_io_error(path_, "lock", errno);
     throw RunLocked(fmt::format("{}: in use by process {}. Wait for it, end it, or choose another run_directory.",
                                 run_directory, holder_of(file_.get())));

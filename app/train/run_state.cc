@@ -29,12 +29,8 @@ void RunState::wait_for_rank_zero(const std::string& what) {
 
 int64_t RunState::find_newest() {
   return std::stoll(of_rank_zero("look for a checkpoint", [&] {
-    bool damaged = false;
-    const auto found = newest_valid_checkpoint(config().run_directory, [&](const std::string& message) {
-      log().say(message);
-      damaged = true;
-    });
-    if (!found && damaged) log().say("no valid checkpoint is left: starting at step 0");
+    const auto found =
+        newest_valid_checkpoint(config().run_directory, [this](const std::string& message) { log().say(message); });
     return std::to_string(found ? found->step : -1);
   }));
 }
@@ -91,6 +87,7 @@ void RunState::resume(const std::string& directory, Differences on_differences) 
                     .consumed_steps = state.consumed_steps > 0 ? state.consumed_steps
                                                                : state.consumed_samples / before.global_batch_size});
   log().summary().restore(state.metrics);
+  evaluation_due_ = state.evaluation_due != 0;
   clock_ = state.clock;
   if (on_differences == Differences::kSay) {  // a branch, which goes on with the warm-up of its run
     const int64_t warmup_end = state.clock.warmup_end > 0 ? state.clock.warmup_end : state.step;
@@ -171,6 +168,7 @@ void RunState::save_with(int64_t applied, const std::function<void(const Checkpo
       state.clock = clock_;
       state.clock.seconds = seconds();
     }
+    state.evaluation_due = int64_t{evaluation_due_};
     state.metrics = log().summary().figures();
     state.model.vocabulary = tokenizer().vocabulary().tokens();
     state.model.added_tokens = tokenizer().vocabulary().added();

@@ -51,6 +51,9 @@ class RunState {
   [[nodiscard]] virtual double sequences(int64_t steps) const {
     return static_cast<double>(steps) * static_cast<double>(config().global_batch_size);
   }
+  /// True if the evaluation of the checkpoint's step is still to be made: CheckpointState::evaluation_due.
+  [[nodiscard]] bool evaluation_due() const { return evaluation_due_; }
+  void set_evaluation_due(bool due) { evaluation_due_ = due; }
   /// True if each rank logs the examples of its steps (SequenceLog).
   [[nodiscard]] virtual bool logs_examples() const { return false; }
 
@@ -141,6 +144,7 @@ class RunState {
   void save_with(int64_t applied, const std::function<void(const Checkpoint& checkpoint)>& write);
 
   RunClock clock_ = {};
+  bool evaluation_due_ = false;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();  // of this process
   int64_t saves_ = 0;                                                               // calls of save()
   const RunLock* lock_ = nullptr;                                                   // of rank 0

@@ -123,7 +123,12 @@ class Trainer {
     const auto due = [&](int64_t every) { return applied_ == last_step_ || (every > 0 && applied_ % every == 0); };
     run_.log().begin(facts_of(run_, applied_));
     if (run_.step().rank() == 0) attempts_.emplace(config_, run_.step(), applied_);
-    if (applied_ == 0 && run_.evaluates_at_start() && run_.log().summary().figures().empty()) evaluate();
+    if (run_.evaluation_due()) {
+      evaluate();
+      if (!stopping_) run_.save(applied_);  // with its figures
+    } else if (applied_ == 0 && run_.evaluates_at_start() && run_.log().summary().figures().empty()) {
+      evaluate();
+    }
     if (stopping_) save();
     gemm_flops_ = measure_gemm(run_.step().device(), compute_dtype(config_.precision));
     run_.log().start(applied_, last_step_, gemm_flops_);
@@ -133,7 +138,7 @@ class Trainer {
       const bool save_now = advance_to(next_stop()) || stopping_;
       end_profile();
       if (due(config_.log_every) || save_now) run_.log().write_interval(applied_);
-      if (run_.evaluates() && !stopping_ && due(config_.evaluate_every)) evaluate();
+      if (run_.evaluates() && due(config_.evaluate_every)) stopping_ ? run_.set_evaluation_due(true) : evaluate();
       if (due(config_.checkpoint_every) || save_now || stopping_) save();
     }
     return end();
@@ -278,6 +283,7 @@ class Trainer {
       evaluation = run_.evaluate(applied_, last, [last] { return StopSignals::arrived() && !last; });
     }
     run_.log().leave_out(std::chrono::steady_clock::now() - start);
+    run_.set_evaluation_due(!evaluation);
     if (!evaluation) {
       stopping_ = true;
       run_.log().say(fmt::format("step {}: a signal ended the evaluation", applied_));

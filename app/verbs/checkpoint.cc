@@ -71,6 +71,8 @@ int list(int argc, char** argv) {
 
 void verify_directory(const std::string& directory) {
   const Manifest manifest = verify_with_progress(directory);
+  if (const std::string beside = files_beside_manifest(directory, manifest); !beside.empty())
+    fmt::print(stderr, "bert checkpoint verify: {}\n", beside);
   size_t tensors = 0;
   for (const auto& [name, entry] : manifest) tensors += entry.tensors.size();
   fmt::print("{}: valid, {} files, {} tensors, {} bytes\n", directory, manifest.size(), tensors, total_bytes(manifest));

@@ -12,6 +12,7 @@
 #include "app/cli/percentage.h"
 #include "app/interop/conversion.h"
 #include "app/interop/formats.h"
+#include "app/interop/original_files.h"
 #include "app/interop/vocabulary_change.h"
 #include "app/system/errors.h"
 #include "app/system/exit_codes.h"
@@ -55,12 +56,16 @@ std::optional<VocabularyRows> use_vocabulary(const CLI::App& app, const ConvertO
     source.report.notes.push_back(fmt::format("vocabulary of {}: {}", options.vocab, rows->text()));
   }
   TokenizerConfig& tokenizer = source.model.tokenizer;
+  bool other_tokenizer = rows.has_value();
   const auto take = [&](const char* option, auto TokenizerConfig::*field) {
-    if (first || app.count(option) > 0) tokenizer.*field = options.tokenizer.*field;
+    if (!first && app.count(option) == 0) return;
+    tokenizer.*field = options.tokenizer.*field;
+    other_tokenizer = true;
   };
   take("--cased", &TokenizerConfig::do_lower_case);
   take("--strip-accents", &TokenizerConfig::strip_accents);
   take("--tokenize-chinese-chars", &TokenizerConfig::tokenize_chinese_chars);
+  if (other_tokenizer) drop_original_tokenizer(source.originals);
   return rows;
 }
 

@@ -201,7 +201,7 @@ class DocumentReader::Impl {
   Impl(const std::vector<std::string>& names, ReaderOptions how)
       : options(std::move(how)), paths(names), found(find_input_files(names)) {
     if (!options.encoding.empty()) static_cast<void>(EncodingConverter(options.encoding));
-    statistics.skipped_files = found.skipped;
+    statistics.skipped_files = before.skipped_files = found.skipped;
   }
 
   bool next(std::string& document) {

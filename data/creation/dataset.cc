@@ -28,7 +28,11 @@ constexpr const char* kNumShards = "num_shards";
 constexpr const char* kCreation = "2";   // number of the way in which a directory is made, chunks and .work included
 constexpr int64_t kMostShards = 99'999;  // five digits in the names
 
-std::string absolute(const std::string& path) { return fs::weakly_canonical(fs::absolute(path)).string(); }
+std::string absolute(const std::string& path) {
+  std::error_code unnamed;  // a pipe of /dev/stdin has no path
+  const fs::path canonical = fs::weakly_canonical(fs::absolute(path), unnamed);
+  return unnamed ? fs::absolute(path).string() : canonical.string();
+}
 
 /// Makes the directory with its parents. Returns its path.
 std::string made_directory(const std::string& path) {
@@ -138,9 +142,11 @@ std::string as_utf8(const std::string& text) {
 }
 
 Parameters input_parameters(const InputFiles& files) {
+  // A stream is another one in each process: what an earlier one has made of it cannot be continued.
+  static const int64_t begin = fs::file_time_type::clock::now().time_since_epoch().count();
   Parameters result;
   for (const InputFile& file : files.files) {
-    const int64_t modified = file.regular ? fs::last_write_time(file.path).time_since_epoch().count() : 0;
+    const int64_t modified = file.regular ? fs::last_write_time(file.path).time_since_epoch().count() : begin;
     result.emplace_back(
         fmt::format("input_{}", result.size() + 1),
         fmt::format("{} with {} bytes, modified {}", as_utf8(absolute(file.path)), file.bytes, modified));

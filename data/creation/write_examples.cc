@@ -52,7 +52,8 @@ std::vector<ExampleFileFigures> write_examples(const ExampleFileOptions& options
                                             .max_predictions_per_seq = options.config.max_predictions_per_seq,
                                             .vocab_size = tokenizer.vocabulary().size(),
                                             .vocabulary_checksum = tokenizer.vocabulary().hash(),
-                                            .parameters = options.parameters}));
+                                            .parameters = options.parameters},
+                                           &tokenizer.vocabulary()));
   }
   ExampleMaker maker(documents, std::move(which), std::make_shared<const MaskingVocabulary>(tokenizer), options.config,
                      options.seed, options.scratch_directory);

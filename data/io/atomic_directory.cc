@@ -72,14 +72,33 @@ AtomicDirectory::~AtomicDirectory() {
   fs::remove_all(temporary_, ignored);
 }
 
+/// Exchanges the names by way of a third. If the process ends in between, the place is empty, and both are beside it.
+void AtomicDirectory::exchange_in_two_steps() {
+  const std::string old = temporary_ + "-old";
+  const auto move = [](const std::string& from, const std::string& to) {
+    if (rename(from.c_str(), to.c_str()) != 0) throw_io_error(from, ("rename to " + to).c_str(), errno);
+  };
+  move(directory_, old);
+  try {
+    move(temporary_, directory_);
+  } catch (const IoError&) {
+    move(old, directory_);
+    throw;
+  }
+  move(old, temporary_);
+}
+
 void AtomicDirectory::publish() {
   sync_path(temporary_);
   if (rename(temporary_.c_str(), directory_.c_str()) != 0) {
     if (errno != ENOTEMPTY && errno != EEXIST) throw_io_error(temporary_, ("rename to " + directory_).c_str(), errno);
     // A directory is there already. The two exchange their names atomically; then the old one is removed under the
     // temporary name.
-    if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, directory_.c_str(), RENAME_EXCHANGE) != 0)
-      throw_io_error(temporary_, ("exchange with " + directory_).c_str(), errno);
+    if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, directory_.c_str(), RENAME_EXCHANGE) != 0) {
+      if (errno != EINVAL && errno != ENOSYS)
+        throw_io_error(temporary_, ("exchange with " + directory_).c_str(), errno);
+      exchange_in_two_steps();  // NFS, Lustre and 9p
+    }
     remove_tree(temporary_);
   }
   temporary_.clear();

@@ -27,6 +27,8 @@ class AtomicDirectory {
   void publish();
 
  private:
+  void exchange_in_two_steps();
+
   std::string directory_, temporary_;
   Descriptor lock_;  // on the directory
 };

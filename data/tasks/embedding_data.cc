@@ -108,7 +108,7 @@ TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, 
   const size_t count = found.texts.size();
   std::vector<TableColumn> wanted;
   for (const std::string& name : found.texts) wanted.push_back({name, true, /*list=*/true});
-  wanted.push_back({found.label, !found.label.empty(), /*list=*/labels == RowLabels::kNumbers});
+  wanted.push_back({found.label, !found.label.empty(), /*list=*/labels != RowLabels::kClasses});
   TableReader table(path, wanted, {.format = table_format(path), .header = {}, .same_width = false});
   rows.has_labels = table.has(count);
   std::vector<std::string> names;
@@ -124,7 +124,7 @@ TaskExamples read_text_rows(const std::string& path, const RowColumns& columns, 
     }
     for (size_t i = 0; i < texts.size(); ++i)
       (i == 0 ? row.text : i == 1 ? row.text_pair : row.choices.emplace_back()) = std::move(texts[i]);
-    if (!rows.has_labels) continue;
+    if (!rows.has_labels || labels == RowLabels::kUnread) continue;
     const std::string& label = table.cell(count);
     if (labels == RowLabels::kClasses) {
       if (label.empty()) table.fail(count, "the label is empty");

@@ -18,9 +18,9 @@ struct RowColumns {
   std::string label = {};
 };
 
-/// The meaning of a row's label: a number, or the name of a class, whose number is its place among all names. Names sort
-/// as numbers if all are numbers.
-enum class RowLabels : uint8_t { kNumbers, kClasses };
+/// The meaning of a row's label: a number; the name of a class, whose number is its place among all names, which sort as
+/// numbers if all are numbers; or nothing that is read.
+enum class RowLabels : uint8_t { kNumbers, kClasses, kUnread };
 
 /// Reads the rows of the table `path`, or the questions of a file of SQuAD with their paragraphs. The texts are
 /// TextExample::text, text_pair and choices. In JSON lines, Parquet and Arrow the last column of texts may have lists, as

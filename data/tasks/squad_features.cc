@@ -108,7 +108,8 @@ bool SquadFeatureMaker::append(int32_t index, bool for_training, std::vector<Tas
                     "tokens; lower max_query_length",
                     question.id, config_.max_seq_length, query.size()));
   }
-  const std::vector<TextWindow> spans = text_windows(static_cast<int64_t>(tokens_.size()), room, config_.doc_stride);
+  const std::vector<TextWindow> spans =
+      text_windows(static_cast<int64_t>(tokens_.size()), room, config_.doc_stride, config_.most_window_tokens);
   for (size_t s = 0; s < spans.size(); ++s) {
     const auto [start, length] = spans[s];
     TaskSequence sequence;

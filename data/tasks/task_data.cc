@@ -111,6 +111,8 @@ class RowReader {
     }
     if (table_.has(kId)) {
       example.id = table_.cell(kId);
+      if (example.id.find_first_of("\t\r\n") != std::string::npos)
+        table_.fail(kId, "the id has a tab or a line break, which tables of predictions cannot hold");
       if (!ids_.insert(example.id).second) table_.fail(kId, fmt::format("another row has the id \"{}\"", example.id));
     }
     if (!examples_.has_labels) return example;
@@ -299,7 +301,7 @@ void sort_labels(std::vector<std::string>& labels) {
 }
 
 void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
-                 const std::vector<std::string>& more) {
+                 const std::vector<std::string>& more, TaskUse use) {
   const bool own = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
   const bool numbers = task.kind == TaskKind::kRegression && task.several_labels();
   if (!own && !numbers && task.layout != TaskLayout::kConll) return;
@@ -320,7 +322,12 @@ void find_labels(TaskDefinition& task, const std::string& path, const TaskDataCo
   if (std::set<std::string>(task.labels.begin(), task.labels.end()).size() != task.labels.size())
     throw DataError("data.labels or data.label_columns has a label twice");
   if (task.multi_label) check_set_labels(task.labels, config.label_separator);
-  if (task.labels.size() < 2)
+  for (const std::string& label : task.labels) {
+    if (label.find_first_of("\t\r\n") != std::string::npos)
+      throw DataError(fmt::format("{}: the label {} has a tab or a line break, which tables of predictions cannot hold",
+                                  path, nlohmann::json(label).dump()));
+  }
+  if (use == TaskUse::kFeatures && task.labels.size() < 2)
     throw DataError(fmt::format("{}: want two labels or more, got {}", path, task.labels.size()));
 }
 

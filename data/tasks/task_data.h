@@ -94,15 +94,16 @@ struct TaskFeatures {
 /// Sorts labels as integers if all are, else by their bytes.
 void sort_labels(std::vector<std::string>& labels);
 
-/// Adds the labels of `config`, or else those of the training file `path` and `more`, sorted, to a task without labels of
-/// its own (ner, text-classification, multi-label-classification). The numbers of text-regression, if they are several,
-/// are named by data.label_columns or data.labels, else LABEL_0 and so on. Throws DataError, InputMissing, IoError.
-void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
-                 const std::vector<std::string>& more = {});
-
 /// kScoring: predictions of the examples are compared with the right answers, as the official scorers do, which read less
 /// of a file of SQuAD: SquadReading::for_scoring.
 enum class TaskUse : uint8_t { kFeatures, kScoring };
+
+/// Adds the labels of `config`, or else those of the training file `path` and `more`, sorted, to a task without labels of
+/// its own (ner, text-classification, multi-label-classification). The numbers of text-regression, if they are several,
+/// are named by data.label_columns or data.labels, else LABEL_0 and so on. Throws DataError, also for one label alone that
+/// is to be learnt, InputMissing, IoError.
+void find_labels(TaskDefinition& task, const std::string& path, const TaskDataConfig& config,
+                 const std::vector<std::string>& more = {}, TaskUse use = TaskUse::kFeatures);
 
 /// Reads `path` as the file `source` of `task`, whose labels are known. Training and development files must have labels;
 /// those of test files may be absent. Throws DataError with the file, line and column (SQuAD: with the place in the JSON

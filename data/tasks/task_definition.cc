@@ -57,7 +57,8 @@ TaskDefinition mnli() {
                 file(TaskSplit::kDev, {"dev_mismatched.tsv"}, "dev_mismatched_predictions.tsv", "mismatched"),
                 file(TaskSplit::kTest, {"test_matched.tsv"}, "MNLI-m.tsv", "matched"),
                 file(TaskSplit::kTest, {"test_mismatched.tsv"}, "MNLI-mm.tsv", "mismatched"),
-                file(TaskSplit::kTest, {"diagnostic.tsv", "AX.tsv", "../AX/AX.tsv"}, "AX.tsv", "diagnostic")};
+                file(TaskSplit::kTest, {"diagnostic.tsv", "AX.tsv", "../AX/AX.tsv", "../diagnostic/diagnostic.tsv"},
+                     "AX.tsv", "diagnostic")};
   return task;
 }
 

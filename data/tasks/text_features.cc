@@ -21,12 +21,15 @@ bool keep_tokens(std::vector<int32_t>& ids, size_t size, bool at_begin) {
   return more;
 }
 
-/// Shortens the texts to `room` tokens together. Source: run_classifier.py (_truncate_seq_pair). Returns true if they
-/// were longer.
-bool truncate_pair(std::vector<int32_t>& a, std::vector<int32_t>& b, size_t room, bool at_begin) {
+/// Shortens the texts to `room` tokens together. Two halves of an odd room: the first text has one token more as in
+/// run_classifier.py (_truncate_seq_pair), with odd_token_to_longer the one that was longer, or the second (tokenizers'
+/// truncate_encodings). Returns true if they were longer.
+bool truncate_pair(std::vector<int32_t>& a, std::vector<int32_t>& b, size_t room, const TaskDataConfig& config) {
   size_t size_a = a.size(), size_b = b.size();
   while (size_a + size_b > room) --(size_a > size_b ? size_a : size_b);
-  const bool cut_a = keep_tokens(a, size_a, at_begin), cut_b = keep_tokens(b, size_b, at_begin);
+  if (config.odd_token_to_longer && size_a == size_b + 1 && b.size() > size_b && a.size() <= b.size())
+    std::swap(size_a, size_b);
+  const bool cut_a = keep_tokens(a, size_a, config.cut_at_begin), cut_b = keep_tokens(b, size_b, config.cut_at_begin);
   return cut_a || cut_b;
 }
 
@@ -54,7 +57,7 @@ int64_t room_for(const std::vector<int32_t>& b, const TaskDataConfig& config) {
 /// pair_sequence() of texts that are cut to their room. Sets `cut` if they are longer.
 TaskSequence cut_sequence(std::vector<int32_t> a, std::vector<int32_t> b, const Vocabulary& vocabulary,
                           const TaskDataConfig& config, bool& cut) {
-  cut |= truncate_pair(a, b, static_cast<size_t>(room_for(b, config)), config.cut_at_begin);
+  cut |= truncate_pair(a, b, static_cast<size_t>(room_for(b, config)), config);
   return pair_sequence(a, b, vocabulary);
 }
 
@@ -69,7 +72,8 @@ std::vector<TaskSequence> window_sequences(std::vector<int32_t> a, std::vector<i
   const std::vector<int32_t>& parted = of_a ? a : b;
   cut |= keep_tokens(whole, std::min(whole.size(), static_cast<size_t>(room / 2)), config.cut_at_begin);
   std::vector<TaskSequence> sequences;
-  for (const TextWindow& window : text_windows(std::ssize(parted), room - std::ssize(whole), config.doc_stride)) {
+  for (const TextWindow& window :
+       text_windows(std::ssize(parted), room - std::ssize(whole), config.doc_stride, config.most_window_tokens)) {
     const std::span part =
         std::span(parted).subspan(static_cast<size_t>(window.start), static_cast<size_t>(window.length));
     sequences.push_back(of_a ? pair_sequence(part, whole, vocabulary) : pair_sequence(whole, part, vocabulary));
@@ -111,8 +115,9 @@ class SentenceCutter {
       cut |= append_word(whole, number++, sentence.tags.empty() ? kNoLabel : sentence.tags[place]);
     }
     features_.cut += cut;
-    const std::vector<TextWindow> parts =
-        windows() ? text_windows(std::ssize(pieces_), static_cast<int64_t>(room_), config_.doc_stride) : whole_words();
+    const std::vector<TextWindow> parts = windows() ? text_windows(std::ssize(pieces_), static_cast<int64_t>(room_),
+                                                                   config_.doc_stride, config_.most_window_tokens)
+                                                    : whole_words();
     for (size_t part = 0; part < parts.size(); ++part) {
       append_sequence(parts[part], example, !sentence.text.empty());
       if (windows()) keep_own(parts, part);

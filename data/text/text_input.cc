@@ -36,10 +36,17 @@ constexpr Format kFormats[] = {
     {"PK\x03\x04"sv, "zip"},         // APPNOTE.TXT, 4.3.7
 };
 
+/// A skippable frame, with which pzstd begins (RFC 8878, 3.1.2).
+bool is_skippable_zstd(std::string_view text) {
+  return text.size() > 3 && (static_cast<unsigned char>(text[0]) & 0xF0U) == 0x50U &&
+         text.substr(1).starts_with("\x2A\x4D\x18");
+}
+
 }  // namespace
 
 std::string_view packed_format(std::string_view text) {
   if (is_bzip2(text)) return "bzip2";
+  if (is_skippable_zstd(text)) return "zstd";
   for (const Format& format : kFormats) {
     if (text.starts_with(format.beginning)) return format.name;
   }

@@ -130,6 +130,11 @@ TEST_CASE("Columns of rows are found by their order and by the names of labels",
   CHECK(Contains("nli.csv:2: column \"label\": want a number").match(message_of<DataError>([&] {
     read_text_rows(classes, {});
   })));
+  const std::string mined = written(directory, "mined.jsonl",
+                                    R"({"a":"x","b":"y","n1":"z","n2":"w","scores":[1,2,3]})"
+                                    "\n");
+  CHECK(texts_in_row(read_text_rows(mined, {}, RowLabels::kUnread)) == 4);
+  CHECK(Contains("the list has 3 scores for 4 texts").match(message_of<DataError>([&] { read_text_rows(mined, {}); })));
   const std::string squad =
       written(directory, "squad.json",
               R"({"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "Some text.",

@@ -226,6 +226,32 @@ TEST_CASE("A model learns the vectors of its teacher, and classes of pairs", "[u
   CHECK(Contains("want a number").match(finetuning_refusal<DataError>(classes)));  // development scores similarity
 }
 
+TEST_CASE("Development rows have two texts and a score that is no class; long texts are refused where asked",
+          "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = tiny_pairs(directory, "run");
+  config.embedding.sets = {{}};
+  config.data.task.long_texts = LongTexts::kRefuse;
+  config.data.task.max_seq_length = 8;
+  std::ofstream rows(config.data.train_file);
+  rows << "a,b\n";
+  for (int i = 5; i < 21; ++i) rows << fmt::format("{} 6 7 8 9 10 11 12,{} 7\n", i, i);
+  rows.close();
+  CHECK_THAT(finetuning_refusal<DataError>(config), Contains("data.long_texts=truncate cuts them"));
+  config.data.task.long_texts = LongTexts::kTruncate;
+  config.data.dev_file = directory.path("alone.csv");
+  std::ofstream(config.data.dev_file) << "text\n5\n6\n";
+  CHECK_THAT(finetuning_refusal<DataError>(config), Contains("alone.csv: a row has one text; expected two"));
+  rows.open(config.data.train_file);
+  rows << "a,b,label\n";
+  for (int i = 5; i < 21; ++i) rows << fmt::format("{},{},{}\n", i, i + 1, i % 2);
+  rows.close();
+  std::filesystem::copy_file(config.data.train_file, config.data.dev_file,
+                             std::filesystem::copy_options::overwrite_existing);
+  config.embedding.sets = {{.loss = EmbeddingLoss::kSoftmax}};
+  CHECK_THAT(finetuning_refusal<DataError>(config), Contains("alone.csv: its labels are classes"));
+}
+
 TEST_CASE("Sets that do not fit their loss are refused", "[unit][finetune]") {
   const TemporaryDirectory directory;
   FinetuneConfig config = tiny_pairs(directory, "run");

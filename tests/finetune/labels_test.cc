@@ -10,6 +10,7 @@
 #include "app/finetune/entity_marker_rows.h"
 #include "app/finetune/finetuning_run.h"
 #include "app/finetune/finetuning_step.h"
+#include "app/finetune/seed_series.h"
 #include "app/inference/marker_model.h"
 #include "app/inference/pretrained.h"
 #include "app/serve/protocols/predict_request.h"
@@ -185,6 +186,13 @@ TEST_CASE("Relations are learnt from the pooler and from start markers, and answ
     CHECK(trained.weights.contains("bert.pooler.dense.weight") != start);
     CHECK(trained.weights.find("classifier.weight")->size(1) == (start ? 64 : 32));
 
+    if (start) {
+      FinetuneConfig student = relation_run(directory, EntityMarkers::kCls, "student");
+      student.distillation.teacher = config.run_directory;
+      CHECK_THAT(finetuning_refusal<ConfigError>(student),
+                 Contains("reads the states of [E1] and [E2]; expected data.entity_markers start_markers, got cls"));
+    }
+
     const std::vector<std::string> options = {"--task", "text-classification", "--input",
                                               asked,    "--text-field",        "text"};
     const auto said = predict(config.run_directory, options);
@@ -224,6 +232,25 @@ TEST_CASE("A new vocabulary without a marker is refused with its file and the ma
         "data.entity_markers: v.txt lacks [/E2]; add the markers to it");
   vocabulary.emplace_back("[/E2]");
   CHECK_NOTHROW(expect_entity_markers(vocabulary, "v.txt"));
+}
+
+TEST_CASE("Markers that a vocabulary has are found in texts", "[unit][finetune]") {
+  Pretrained start;
+  start.model.vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[E1]", "[/E1]", "[E2]", "[/E2]", "a"};
+  start.tokenizer = std::make_shared<WordPieceTokenizer>(Vocabulary(start.model.vocabulary, "v.txt"));
+  CHECK(add_entity_markers(start, 1) == 0);
+  CHECK(start.tokenizer->encode("[E1]a[/E1]") == std::vector<int32_t>{5, 9, 6});
+  CHECK(start.model.added_tokens.size() == 4);
+}
+
+TEST_CASE("Several seeds of relations have their precision and recall", "[unit][finetune]") {
+  const TemporaryDirectory directory;
+  FinetuneConfig config = relation_run(directory, EntityMarkers::kCls, "seeds");
+  config.metric_for_best_model = "loss";
+  config.keep_best = true;
+  REQUIRE(finetune_seeds(config, 2, false) == kOk);
+  for (const char* metric : {"f1_micro", "precision", "recall", "best_loss"})
+    CHECK(summary_of(config).at(metric).at("values").size() == 2);
 }
 
 TEST_CASE("A run of start markers resumes to the same bits", "[unit][finetune]") {

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -374,6 +376,36 @@ TEST_CASE("Weights of windows go into conversions, averages and exports", "[unit
                                 ->elements()[0]
                                 .toTensor();
   CHECK(got.softmax(-1).max().item<double>() == Approx(logits(config.run_directory, "5 40 7")).margin(1e-6));
+}
+
+TEST_CASE("A token belongs to the first window with the most context of all; too many tokens are refused",
+          "[unit][long_texts]") {
+  for (const auto& [tokens, room, stride] :
+       std::vector<std::array<int64_t, 3>>{{50, 10, 3}, {23, 8, 8}, {40, 12, 11}}) {
+    CAPTURE(tokens, room, stride);
+    const std::vector<TextWindow> windows = text_windows(tokens, room, stride);
+    for (int64_t position = 0; position < tokens; ++position) {
+      size_t best = windows.size();
+      double most = -1;
+      for (size_t i = 0; i < windows.size(); ++i) {  // Google's loop
+        const int64_t end = windows[i].start + windows[i].length - 1;
+        if (position < windows[i].start || position > end) continue;
+        const auto context = static_cast<double>(std::min(position - windows[i].start, end - position));
+        const double score = context + 0.01 * static_cast<double>(windows[i].length);
+        if (score <= most) continue;
+        most = score;
+        best = i;
+      }
+      for (size_t i = 0; i < windows.size(); ++i) {
+        if (position >= windows[i].start && position < windows[i].start + windows[i].length)
+          CHECK(is_max_context(windows, i, position) == (i == best));
+      }
+    }
+    int64_t sum = 0;
+    for (const TextWindow& window : windows) sum += window.length;
+    CHECK(text_windows(tokens, room, stride, sum).size() == windows.size());
+    CHECK_THROWS_AS(text_windows(tokens, room, stride, sum - 1), TooManyTokens);
+  }
 }
 
 TEST_CASE("Tasks and settings without windows refuse them by name", "[unit][long_texts]") {

@@ -120,6 +120,19 @@ TEST_CASE("Independent labels are learnt, and their thresholds are searched and 
     for (const char* metric : {"average_precision", "f1_micro"})
       CHECK(json::parse(scored.out).at(metric).get<double>() == Approx(summary.at(metric).get<double>()));
   }
+  const auto strict =
+      run_command(evaluate_torch_command, {"evaluate", kMultiLabelTask, "--dataset", config.data.dev_file,
+                                           "--checkpoint", model, "data.label_threshold=0.999999"});
+  REQUIRE(strict.code == kOk);
+  CHECK(json::parse(strict.out).at("f1_micro").get<double>() < 0.5 * summary.at("f1_micro").get<double>());
+  const std::string own = directory.path("own");  // a checkpoint of the run's goes on with its texts
+  REQUIRE(run_command(convert_command, {"convert", "--vocab", config.run_directory + "/latest/vocab.txt", "--input",
+                                        config.run_directory, "--output", own})
+              .code == kOk);
+  const Pretrained again = load_pretrained(own);
+  REQUIRE(again.model.task_data);
+  CHECK(again.model.task_data->max_seq_length == trained.model.task_data->max_seq_length);
+  CHECK(again.model.label_thresholds == thresholds);
   file["label_thresholds"] = json::array({0.5});
   std::ofstream(model + "/config.json") << file;
   CHECK_THAT(bert::testing::message_of<DataError>([&] { load_pretrained(model); }),

@@ -37,6 +37,8 @@ TEST_CASE("Bodies of gzip and of zlib's form are unpacked up to a limit", "[unit
   CHECK(unpacked(kLong, 1999) == "413");
   CHECK(unpacked("") == "400");
   CHECK(unpacked("one") == "400");
+  CHECK(unpacked(kGzip + kGzip) == "oneone");  // RFC 1952, section 2.2
+  CHECK(unpacked(kGzip + kGzip, 5) == "413");
   CHECK(unpacked(kGzip + "x") == "400");
   for (size_t size = 0; size < kGzip.size(); ++size) CHECK(unpacked(kGzip.substr(0, size)) == "400");
   for (size_t i = 10; i < kGzip.size(); ++i) {  // behind the head: the data, their checksum and their length

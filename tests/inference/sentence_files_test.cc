@@ -1,4 +1,5 @@
 // The small files of a sentence encoder, converted there and back.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -73,6 +74,23 @@ TEST_CASE("Converting a sentence encoder there and back loses no text", "[intero
   CHECK(texts_of(directory.path("back")) == want);
   CHECK(texts_of(directory.path("direct")) == want);
   CHECK(torch::equal(Predictor(directory.path("back")).encode({"the cat"}), Predictor(path).encode({"the cat"})));
+}
+
+TEST_CASE("A sentence encoder with another vocabulary gets the files of its tokenizer anew", "[interop]") {
+  const TemporaryDirectory directory;
+  const std::string path = write_encoder(directory, "encoder", ""), to = directory.path("to");
+  const std::string tokens = read_file(path + "/vocab.txt") + "newword\n", extended = directory.path("extended.txt");
+  testing::write_text(extended, tokens);
+  REQUIRE(run_command(convert_command, {"convert", "--from", "huggingface", "--to", "huggingface", "--input", path,
+                                        "--vocab", extended, "--output", to})
+              .code == kOk);
+  CHECK(read_file(to + "/vocab.txt") == tokens);
+  const json config = json::parse(read_file(to + "/config.json"));
+  CHECK(config["vocab_size"] == std::count(tokens.begin(), tokens.end(), '\n'));
+  CHECK(config["_name_or_path"] == "somebody/encoder");
+  CHECK_THAT(read_file(to + "/tokenizer.json"), Contains("\"newword\""));
+  CHECK(read_file(to + "/README.md") == read_file(path + "/README.md"));
+  CHECK(Predictor(to).encode(Task::kEmbedding, "newword").ids[1] == config["vocab_size"].get<int32_t>() - 1);
 }
 
 TEST_CASE("A sentence encoder with a folder for the transformer keeps the keys of its files", "[interop]") {

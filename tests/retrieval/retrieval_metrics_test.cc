@@ -194,6 +194,13 @@ TEST_CASE("A run goes out and comes back, and is scored without a model", "[unit
   beir.write("own.run", "q1 Q0 q1 1 0.9 x\nq1 Q0 3 2 0.5 x\nq1 Q0 d1 3 0.4 x\n");  // BEIR leaves a query's own id out
   CHECK(json::parse(evaluate_run({"--beir", beir.path(), "--predictions", beir.path("own.run")}).out)["mrr@10"] ==
         0.25);
+  Judgments numbered;  // queries and documents that count from 0 each
+  numbered.queries = {"0"};
+  numbered.relevant["0"] = {"0"};
+  const Ranking own{.query = "0", .documents = {{"0", 0.9}, {"1", 0.5}}};
+  CHECK(without_query(own, numbered, 1).front().id == "0");
+  numbered.relevant["0"] = {"1"};
+  CHECK(without_query(own, numbered, 1).front().id == "1");
 
   const auto error = [&](const std::string& text) {
     beir.write("bad.run", text);

@@ -352,6 +352,30 @@ TEST_CASE("Several models in one server: by name, else the first that is for the
   CHECK(paths.contains("/v1/rerank"));
 }
 
+TEST_CASE("The root asks the first model that takes such inputs", "[unit][serve]") {
+  NumbersServer server("question-answering", {.further = {{"encoder", "embedding"}, {"ranker", "rerank"}}});
+  server.load("embedding", 1);
+  server.load("rerank", 2);
+  CHECK(server.post("/", R"({"inputs": "a"})").body == "[[1,0.5,-2]]");
+  CHECK(server.post("/", R"({"inputs": ["a", "a"]})").body == "[[1,0.5,-2],[1,0.5,-2]]");
+  CHECK(server.post("/", R"({"inputs": [[5, 6]]})").body == "[[5,6]]");
+  CHECK(server.post("/", R"({"query": "q", "texts": ["x"]})").body == R"([{"index":0,"score":1}])");
+  CHECK(server.post("/predict", R"({"inputs": "a"})").body == R"({"numbers":[1.0,0.5,-2.0]})");
+  CHECK(server.get("/info").value()["model_id"] == "encoder");
+}
+
+TEST_CASE("Too many passages, and a long query with many, are refused before they are put together", "[unit][serve]") {
+  NumbersServer server("rerank", {.max_texts = 70});
+  const auto asked = [&](size_t query, int passages) {
+    const json body = {{"query", std::string(query, 'q')}, {"texts", json(std::vector<std::string>(passages, "x"))}};
+    return server.post("/rerank", body.dump());
+  };
+  CHECK(asked(1, 70).status == 200);
+  CHECK(asked(1, 71).status == 413);
+  CHECK(asked(1 << 20, 64).status == 200);
+  CHECK(asked(1 << 20, 65).status == 413);
+}
+
 TEST_CASE("A large answer is sent in parts", "[unit][serve]") {
   constexpr size_t kTexts = 1000;
   NumbersServer server("embedding");

@@ -238,7 +238,8 @@ TEST_CASE("/ready says that the model is loaded and the server not draining; que
   CHECK(early.get().first == 200);
   CHECK(server.get("/ready") == Answered(200, R"({"status":"ready"})"));
   server.service.drain();
-  CHECK(server.get("/ready") == Answered(503, "the server is ending"));
+  for (const char* path : {"/ready", "/v2/health/ready", "/v2/models/small/ready"})
+    CHECK(server.get(path) == Answered(503, "the server is ending"));
   CHECK(server.post("/predict", R"({"inputs": "a"})").first == 200);
   server.service.end();
   CHECK(server.post("/predict", R"({"inputs": "a"})").first == 503);

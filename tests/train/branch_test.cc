@@ -111,6 +111,13 @@ TEST_CASE("A branch at a step that is not kept, or with another seed, is refused
   branch.seed += 1;
   CHECK_THROWS_WITH(pretrain(branch, false), Contains("seed: was "));
   branch.seed -= 1;
+  branch.max_tokens = 100;
+  CHECK_THROWS_WITH(pretrain(branch, false), Contains("from_step: want less than ") && Contains("got 8"));
+  branch.max_tokens = 1'000'000;
+  branch.global_batch_size *= 2;
+  CHECK_THROWS_WITH(pretrain(branch, false), Contains("the sizes of steps were others in "));
+  branch.global_batch_size /= 2;
+  branch.max_tokens = 0;
   std::filesystem::resize_file(checkpoint_directory(run.run_directory, 8) + "/" + kModelFile, 10);
   CHECK_THROWS_AS(pretrain(branch, false), DataError);
   CHECK(list_checkpoints(branch.run_directory).empty());

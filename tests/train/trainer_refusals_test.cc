@@ -138,7 +138,7 @@ TEST_CASE("A file in the place of the checkpoints is told before the first step"
   CHECK_FALSE(std::filesystem::exists(config.run_directory + "/metrics.jsonl"));
 }
 
-TEST_CASE("A run whose checkpoints are all damaged says that it starts again", "[unit][trainer]") {
+TEST_CASE("A run whose checkpoints are all damaged ends, and leaves them as they are", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");
   config.stop_at_step = 8;
@@ -146,11 +146,27 @@ TEST_CASE("A run whose checkpoints are all damaged says that it starts again", "
   for (const CheckpointEntry& entry : list_checkpoints(config.run_directory)) {
     std::filesystem::resize_file(entry.directory + "/model.safetensors", 100);
   }
+  CHECK_THROWS_AS(pretrain(config, false), DataError);
+  CHECK_THROWS_WITH(pretrain(config, false),
+                    Contains("has no valid checkpoint; remove this directory to start again:") &&
+                        Contains("step-00000008/model.safetensors") && Contains("step-00000004/model.safetensors"));
+  CHECK(list_checkpoints(config.run_directory).size() == 2);
+}
+
+TEST_CASE("A file that does not belong to a checkpoint is told, and the run goes on", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.stop_at_step = 8;
+  REQUIRE(pretrain(config, false) == kOk);
+  std::ofstream(checkpoint_directory(config.run_directory, 8) + "/.DS_Store") << "x";
+  std::filesystem::remove(config.run_directory + "/latest");  // as a copy that follows links leaves it
+  std::filesystem::copy(checkpoint_directory(config.run_directory, 8), config.run_directory + "/latest");
+  config.stop_at_step = 0;
   int code = 0;
   const std::string text = said(config, code);
   CHECK(code == kOk);
-  CHECK_THAT(text, Contains("step-00000008.damaged") && Contains("step-00000004.damaged") &&
-                       Contains("no valid checkpoint is left: starting at step 0"));
+  CHECK_THAT(text, Contains("has .DS_Store, which the manifest does not list") && Contains("is a copy and no link") &&
+                       Contains("continuing from"));
 }
 
 TEST_CASE("A model with more rows than the vocabulary has tokens says so", "[unit][trainer]") {

@@ -246,6 +246,30 @@ TEST_CASE("A signal saves a checkpoint and ends with 75; the run then goes on to
   CHECK(read_file(whole.run_directory + last) == read_file(stopped.run_directory + last));
 }
 
+TEST_CASE("An evaluation that is due in a checkpoint is made when the run goes on", "[unit][trainer]") {
+  const TemporaryDirectory directory;
+  PretrainConfig config = tiny(directory, "run");
+  config.evaluate_every = 100;  // and at the end
+  config.stop_at_step = 8;
+  REQUIRE(pretrain(config, false) == kOk);
+  const std::string at_stop = checkpoint_directory(config.run_directory, 8);
+  const auto evaluations = [&](int64_t step) {
+    int64_t count = 0;
+    for (const auto& line : metrics_of(config.run_directory))
+      count += line.contains("evaluation") && line["step"] == step;
+    return count;
+  };
+  CHECK(evaluations(8) == 1);
+  Checkpoint checkpoint = load_checkpoint(at_stop);
+  CHECK(checkpoint.state.evaluation_due == 0);
+  checkpoint.state.evaluation_due = 1;
+  save_checkpoint(config.run_directory, checkpoint, 3);
+  config.stop_at_step = 0;
+  REQUIRE(pretrain(config, false) == kOk);
+  CHECK(evaluations(8) == 2);
+  CHECK(load_checkpoint(at_stop).state.evaluation_due == 0);
+}
+
 TEST_CASE("A signal that arrives before LibTorch is loaded ends with 75", "[unit][trainer]") {
   const TemporaryDirectory directory;
   PretrainConfig config = tiny(directory, "run");

@@ -7,6 +7,7 @@
 
 #include "app/inference/pretrained.h"
 #include "app/system/exit_codes.h"
+#include "app/verbs/model/pretraining_examples.h"
 #include "app/verbs/verbs.h"
 #include "data/formats/shard.h"
 #include "tests/support/command_testing.h"
@@ -76,6 +77,19 @@ void check_near(const json& figures, const char* key, const json& expected) {
 }
 
 }  // namespace
+
+TEST_CASE("A word of more tokens than an example has is in no piece", "[unit][evaluate]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("text.txt");
+  write_text(path, "a b " + std::string(30, 'z') + " c\n");
+  const std::shared_ptr<const Tokenizer> tokenizer = std::make_shared<WordPieceTokenizer>(
+      Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "z", "##z"}, "v.txt"));
+  const TextPieces pieces = pieces_of_files({path}, {tokenizer}, 10, 0);
+  CHECK(pieces.words_left_out == 1);
+  REQUIRE(pieces.pieces.size() == 1);
+  CHECK(pieces.pieces[0].text == "a b c");
+  CHECK(pieces.pieces[0].words == 3);
+}
 
 TEST_CASE("bert evaluate pretraining gives transformers' losses on the masks of shards", "[unit][evaluate]") {
   const TemporaryDirectory directory;

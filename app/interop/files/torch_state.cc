@@ -78,20 +78,18 @@ class StateReader {
   TorchState read() {
     const PickleValue& root = pickle_.root();
     if (root.kind != Kind::kDict) throw DataError("it holds no dict; expected a state dict, or a dict with one");
-    const PickleValue* model = &root;
-    if (!has_tensors(root)) {
-      model = nullptr;
-      for (const std::string_view key : {"model", "state_dict", "model_state_dict"}) {
-        for (size_t i = 0; i < root.items.size() && model == nullptr; i += 2) {
-          const PickleValue& value = item(root, i + 1);
-          if (item(root, i).kind == Kind::kText && item(root, i).text == key && has_tensors(value)) model = &value;
-        }
+    const PickleValue* model = nullptr;  // a checkpoint may have a tensor beside it: its loss
+    for (const std::string_view key : {"model", "state_dict", "model_state_dict"}) {
+      for (size_t i = 0; i < root.items.size() && model == nullptr; i += 2) {
+        const PickleValue& value = item(root, i + 1);
+        if (item(root, i).kind == Kind::kText && item(root, i).text == key && has_tensors(value)) model = &value;
       }
-      if (model == nullptr) {
-        throw DataError(
-            "it holds no tensors; expected a state dict, or one under the key model, state_dict or "
-            "model_state_dict");
-      }
+    }
+    if (model == nullptr && has_tensors(root)) model = &root;
+    if (model == nullptr) {
+      throw DataError(
+          "it holds no tensors; expected a state dict, or one under the key model, state_dict or "
+          "model_state_dict");
     }
     take_entries(*model, &root);
     if (model != &root) leave_out(root, model);

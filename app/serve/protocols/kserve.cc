@@ -245,7 +245,16 @@ ServerResponse kserve_server(const Call& /*call*/) {
 
 ServerResponse kserve_live(const Call& /*call*/) { return json_response({{"live", true}}); }
 
+namespace {
+
+void expect_no_end(const Call& call) {
+  if (call.draining) throw HttpError(503, "the server is ending");
+}
+
+}  // namespace
+
 ServerResponse kserve_ready(const Call& call) {
+  expect_no_end(call);
   const bool ready =
       std::all_of(call.models.begin(), call.models.end(), [](const auto& each) { return each->is_loaded(); });
   if (!ready) throw HttpError(503, "the model is being loaded");
@@ -305,6 +314,7 @@ ServerResponse kserve_index(const Call& call) {
 }
 
 ServerResponse kserve_model_ready(const Call& call) {
+  expect_no_end(call);
   if (!model_named(call, call.name).is_loaded()) throw HttpError(503, "the model is being loaded");
   return json_response({{"name", call.name}, {"ready", true}});
 }

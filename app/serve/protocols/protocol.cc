@@ -32,6 +32,33 @@ ServedModel& model_for(const Call& call, const std::string& task, int status, co
                               "; this path needs bert serve --task " + task);
 }
 
+namespace {
+
+/// True unless the members of `body` are none that a model for `task` takes.
+bool takes(const std::string& task, const json& body) {
+  const bool ranks = task == kRerankTask, of_pairs = ranks || task == name_of_value(Task::kTextClassification);
+  if (body.contains("query")) return ranks;
+  const auto inputs = body.find("inputs");
+  if (inputs == body.end()) return true;
+  const json& first = inputs->is_array() && !inputs->empty() ? inputs->front() : *inputs;
+  if (first.is_number()) return task == kEmbeddingTask;  // ids
+  if (first.is_array()) return !first.empty() && first.front().is_number() ? task == kEmbeddingTask : of_pairs;
+  if (first.is_string()) return task != name_of_value(Task::kQuestionAnswering) && (!ranks || inputs->is_array());
+  if (first.contains("source_sentence")) return task == kEmbeddingTask;
+  return first.contains("question") ? task == name_of_value(Task::kQuestionAnswering) : of_pairs;
+}
+
+}  // namespace
+
+Call for_body(const Call& call, const json& body) {
+  Call fitting = call;
+  if (!body.is_object()) return fitting;
+  const auto found = std::ranges::find_if(call.models, [&](const auto& model) { return takes(model->task(), body); });
+  if (found != call.models.end())
+    fitting.models = call.models.subspan(static_cast<size_t>(found - call.models.begin()));
+  return fitting;
+}
+
 std::string json_text(const ordered_json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace);
 }

@@ -22,6 +22,7 @@ struct Call {
   std::span<const std::unique_ptr<ServedModel>> models;  // one or more
   const ServiceOptions& options;
   ServedModel::Clock::time_point deadline;
+  bool draining = false;  // the server is ending
 
   /// The first model, which paths without a name ask.
   [[nodiscard]] ServedModel& model() const { return *models.front(); }
@@ -33,6 +34,10 @@ ServedModel& model_named(const Call& call, const std::string& name);
 /// The model that a request names; for "" the first one of `task`. Throws HttpError: 404, and `status` for a model of
 /// another task.
 ServedModel& model_for(const Call& call, const std::string& task, int status, const std::string& name = "");
+
+/// The call with the models from the first one on that takes a body with these members; from the first one of all if
+/// there is none.
+Call for_body(const Call& call, const nlohmann::json& body);
 
 /// A list of texts or passages that is empty: 400.
 struct NothingAsked : HttpError {

@@ -147,9 +147,10 @@ ServerResponse labels_of(const Call& call, const json& body) {
 
 }  // namespace
 
-ServerResponse embed_root(const Call& call) {
+ServerResponse embed_root(const Call& whole) {
+  json body = parse_body(whole.request.body);
+  const Call call = for_body(whole, body);
   if (call.model().task() == kRerankTask) return rank_texts(call);
-  json body = parse_body(call.request.body);
   if (call.model().task() != kEmbeddingTask) {
     const bool labels = body.is_object() && body.contains("raw_scores") && wants_labels(call, body);
     return labels ? labels_of(call, body) : hugging_face_answers(call, std::move(body));
@@ -158,8 +159,9 @@ ServerResponse embed_root(const Call& call) {
   return compares(body) ? similarities_of(call, body) : vectors_of(call, body);
 }
 
-ServerResponse predict_texts(const Call& call) {
-  json body = parse_body(call.request.body);
+ServerResponse predict_texts(const Call& whole) {
+  json body = parse_body(whole.request.body);
+  const Call call = for_body(whole, body);
   if (!wants_labels(call, body)) return own_answers(call, std::move(body));
   try {
     return labels_of(call, body);
@@ -225,7 +227,11 @@ ServerResponse rank_texts(const Call& call) {
 }
 
 ServerResponse served_info(const Call& call) {
-  ServedModel& model = call.model();
+  const auto of_protocol = std::ranges::find_if(call.models, [](const auto& each) {
+    return each->task() == kEmbeddingTask || each->task() == kRerankTask ||
+           each->task() == name_of_value(Task::kTextClassification);
+  });
+  ServedModel& model = of_protocol == call.models.end() ? call.model() : **of_protocol;
   const ModelFacts facts = model.model(call.deadline).facts();
   ordered_json type = ordered_json::object();
   if (model.task() == kEmbeddingTask) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "app/inference/encoded_text.h"
+#include "data/tasks/text_windows.h"
 
 namespace bert {
 
@@ -57,9 +58,13 @@ ModelTexts ServedModel::encoded(const Texts& texts, const AnswerOptions& wishes)
   }
   ModelTexts all;
   int64_t tokens = 0, answer_bytes = 0;
+  AnswerOptions limited = wishes;
   for (size_t i = 0; i < texts.inputs.size(); ++i) {
     try {
-      all.push_back(model_->encode(texts.inputs[i], wishes));
+      limited.most_window_tokens = options_.max_tokens - tokens;
+      all.push_back(model_->encode(texts.inputs[i], limited));
+    } catch (const TooManyTokens&) {
+      refuse("the tokens of the texts are", options_.max_tokens);
     } catch (const TextError& error) {
       const std::string place = texts.list ? texts.name + "[" + std::to_string(i) + "]" : texts.name;
       throw TextRefused(422, place + ": " + error.reason);

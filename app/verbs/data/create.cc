@@ -251,9 +251,11 @@ Json create_file(const CreateOptions& options, const Tokenizer& tokenizer, Perce
 /// Throws UsageError if the directory `output` is one of `others`, or lies in one: its files would count as theirs.
 void check_apart(const std::string& name, const std::string& output, const std::vector<std::string>& others) {
   if (output.empty()) return;
+  std::error_code unnamed;  // a pipe of /dev/stdin has no path
   const std::string target = (fs::weakly_canonical(fs::absolute(output)) / "").string();
   for (const std::string& other : others) {
-    if (target.starts_with((fs::weakly_canonical(fs::absolute(other)) / "").string()))
+    const fs::path place = fs::weakly_canonical(fs::absolute(other), unnamed);
+    if (!unnamed && target.starts_with((place / "").string()))
       throw UsageError(fmt::format("{} {}: lies in {}; write elsewhere", name, output, other));
   }
 }
@@ -418,6 +420,8 @@ int data_create(int argc, char** argv) {
   Percentage percentage;
   require_format(options.format);
   const auto tokenizer = open_tokenizer(options.vocab, options.tokenizer);
+  if (const auto* words = dynamic_cast<const WordPieceTokenizer*>(tokenizer.get()))
+    options.tokenizer = words->config();  // a tokenizer.json has its own settings
   if (ranks.rank == 0) {
     for (const std::string& warning : vocabulary_warnings(*tokenizer, options.vocab))
       say_in(kProgram)("warning: " + warning);

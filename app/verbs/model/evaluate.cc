@@ -7,6 +7,7 @@
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "app/cli/choice.h"
@@ -23,6 +24,7 @@
 #include "app/verbs/torch_verbs.h"
 #include "app/verbs/verbs.h"
 #include "data/io/error.h"
+#include "data/tasks/table_reader.h"
 
 namespace bert {
 namespace {
@@ -42,7 +44,7 @@ TaskFile file_named(const TaskDefinition& task, const std::string& path) {
 nlohmann::ordered_json as_object(const std::vector<TaskMetric>& metrics) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
   for (const TaskMetric& metric : metrics) {
-    if (metric.name.ends_with("total")) {
+    if (metric.name == "total" || metric.name.ends_with("Ans_total")) {  // of SQuAD's script
       object[metric.name] = static_cast<int64_t>(metric.value);
     } else {
       object[metric.name] = metric.value;
@@ -224,6 +226,66 @@ bool parse_evaluate(int argc, char** argv, EvaluateOptions& options) {
   return true;
 }
 
+namespace {
+
+/// Finds the classes of labels and predictions together, as scikit-learn has them. Says which predictions are no labels,
+/// and throws DataError if none is one.
+void find_labels_of_both(const EvaluateOptions& options, const std::string& path, const TaskDataConfig& config,
+                         TaskDefinition& task) {
+  const bool own = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
+  if (!own) return find_labels(task, path, config, {}, TaskUse::kScoring);
+  const std::vector<std::string> predicted = predicted_labels(options.files, task.multi_label);
+  TaskDefinition of_file = task;
+  find_labels(of_file, path, config, {}, TaskUse::kScoring);
+  find_labels(task, path, config, predicted, TaskUse::kScoring);
+  std::vector<std::string> strange;
+  std::ranges::copy_if(predicted, std::back_inserter(strange), [&](const std::string& label) {
+    return std::ranges::find(of_file.labels, label) == of_file.labels.end();
+  });
+  if (strange.empty()) return;
+  const std::string message =
+      fmt::format("{}: {} of the labels are not in {}: {}; the labels there are {}", options.files.predictions,
+                  strange.size(), path, list_of(strange), list_of(of_file.labels));
+  if (strange.size() == predicted.size()) throw DataError(message);
+  std::cerr << "bert evaluate: " << message << '\n';
+}
+
+/// Gives the rows of an own table the ids of its column, which bert finetune writes into the predictions of a test file,
+/// if the predictions have these and not the numbers of rows. Throws DataError if they may be both.
+void take_ids(const std::string& predictions, const std::string& path, const TaskDataConfig& config,
+              TaskExamples& examples) {
+  TaskFile as_test = examples.source;
+  as_test.split = TaskSplit::kTest;
+  TaskExamples named;
+  try {
+    named = read_task(examples.task, as_test, path, config, TaskUse::kScoring);
+  } catch (const DataError&) {
+    return;  // its ids are not those of rows: one is there twice
+  }
+  std::set<std::string> rows, ids;
+  bool same = true;
+  for (size_t i = 0; i < examples.texts.size(); ++i) {
+    rows.insert(examples.texts[i].id);
+    ids.insert(named.texts[i].id);
+    same = same && examples.texts[i].id == named.texts[i].id;
+  }
+  if (same) return;
+  TableReader table(predictions, {{"index"}}, {.format = TableFormat::kTsv, .header = {}});
+  bool by_row = true, by_id = true;
+  while (table.next()) {
+    by_row = by_row && rows.contains(table.cell(0));
+    by_id = by_id && ids.contains(table.cell(0));
+  }
+  if (by_row && by_id)
+    throw DataError(
+        fmt::format("{}: its index may be a row of {} or an id there, and these differ; give the column {} "
+                    "another name if it is a row",
+                    predictions, path, examples.task.columns.id));
+  if (by_id) examples.texts = std::move(named.texts);
+}
+
+}  // namespace
+
 int evaluate_command(int argc, char** argv) {
   if (is_pretraining_evaluation(argc, argv)) return evaluate_pretraining_command(argc, argv);
   EvaluateOptions options;
@@ -235,11 +297,9 @@ int evaluate_command(int argc, char** argv) {
   const TaskDataConfig config = options.changed({});
   options.files.label_separator = config.label_separator;
   apply_settings(task, config);
-  // The classes are those of labels and predictions together, as scikit-learn has them.
-  const bool own_classes = task.layout == TaskLayout::kTable && task.kind == TaskKind::kClassification;
-  find_labels(task, path, config,
-              own_classes ? predicted_labels(options.files, task.multi_label) : std::vector<std::string>());
-  const TaskExamples examples = read_examples(task, path, config, TaskUse::kScoring);
+  find_labels_of_both(options, path, config, task);
+  TaskExamples examples = read_examples(task, path, config, TaskUse::kScoring);
+  if (task.layout == TaskLayout::kTable) take_ids(options.files.predictions, path, config, examples);
   const FileScores scores = score_prediction_file(examples, options.files);
   if (scores.unanswered > 0) {
     std::cerr << fmt::format("bert evaluate: {} of {} questions have no prediction; they score 0\n", scores.unanswered,

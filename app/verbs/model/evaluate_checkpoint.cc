@@ -2,7 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -93,6 +95,9 @@ int evaluate_torch_command(int argc, char** argv) {
   const std::optional<Task> use = options.task == kEmbeddingTask ? std::optional(Task::kEmbedding) : std::nullopt;
   Pretrained pretrained = load_pretrained({options.checkpoint, options.trust, use}, weights, say_in("bert evaluate"));
   if (options.task == kEmbeddingTask) {
+    TaskDataConfig no_length;
+    no_length.max_seq_length = 0;
+    if (const int64_t most = options.changed(no_length).max_seq_length; most > 0) pretrained.model.max_tokens = most;
     evaluate_embedding(options, path, pretrained, how);
     return kOk;
   }
@@ -106,8 +111,12 @@ int evaluate_torch_command(int argc, char** argv) {
   usual.max_seq_length = std::min(usual.max_seq_length, most_tokens(pretrained.model));
   usual.window_pooling = text_settings(pretrained.model).window_pooling;
   TaskDataConfig config = options.changed(pretrained.model.task_data.value_or(usual));
-  config.label_thresholds = pretrained.model.label_thresholds;
+  TaskDataConfig no_threshold;
+  no_threshold.label_threshold = std::numeric_limits<double>::quiet_NaN();
+  if (std::isnan(options.changed(no_threshold).label_threshold))  // the command names none
+    config.label_thresholds = pretrained.model.label_thresholds;
   config.cut_at_begin = pretrained.model.cut_at_begin;
+  config.odd_token_to_longer = !pretrained.model.task_data;
   config.entity_markers = text_settings(pretrained.model).entity_markers;
   config.long_texts = options.long_texts.value_or(config.long_texts);
   apply_settings(task, config);
@@ -115,7 +124,7 @@ int evaluate_torch_command(int argc, char** argv) {
     throw DataError(fmt::format("{}: has {} positions; expected data.max_seq_length of at most that, not {}",
                                 pretrained.name, most, config.max_seq_length));
   }
-  const TaskExamples examples = read_examples(task, path, config);
+  const TaskExamples examples = read_examples(task, path, config, TaskUse::kScoring);
   if (!examples.remark.empty()) fmt::print(stderr, "bert evaluate: {}\n", examples.remark);
   const TaskFeatures features = make_features(examples, *pretrained.tokenizer, config, /*for_training=*/false);
   check_long_texts(path, features, examples, config);

@@ -95,7 +95,7 @@ void evaluate_beir(const EvaluateOptions& options, const Predictor& predictor, c
   std::vector<Ranking> rankings;
   {
     Percentage percentage;
-    rankings = rank_documents(model, queries, corpus, RankingCutoffs().largest(),
+    rankings = rank_documents(model, queries, judgments, corpus, RankingCutoffs().largest(),
                               [&](double share) { percentage.update("reading the corpus", share); });
   }
   say_cut({&model.queries, &model.documents});

@@ -98,8 +98,10 @@ bool has_pooler(const Pretrained& pretrained) { return pretrained.weights.contai
 BertModel encoder_of(const Pretrained& pretrained) {
   BertModel model(pretrained.model.config, has_pooler(pretrained));
   StateDict weights;
-  for (const auto& item : pretrained.weights)
-    weights.insert(item.key().substr(std::string_view(kEncoderPrefix).size()), item.value());
+  for (const auto& item : pretrained.weights) {
+    if (item.key().starts_with(kEncoderPrefix))  // not the head of next sentences
+      weights.insert(item.key().substr(std::string_view(kEncoderPrefix).size()), item.value());
+  }
   load_state_dict(*model, weights);
   return model;
 }

@@ -258,12 +258,13 @@ std::vector<Json> answers_of(const PredictOptions& options, const Predictor& pre
   return answers;
 }
 
-/// The answer with the fields of the JSON line that had the text before its own.
+/// The answer with the fields of the JSON line that had the text before its own, which get names of their own beside
+/// fields of the same name.
 Json with_fields(const InputText& text, Json answer) {
   if (text.object.is_null()) return answer;
   Json line = text.object;
   for (const auto& [key, value] : answer.items()) {
-    if (key != "text") line[key] = value;
+    if (key != "text") line[text.object.contains(key) ? "predicted_" + key : key] = value;
   }
   return line;
 }

@@ -56,6 +56,7 @@ class PieceMaker {
         counts.push_back(std::ssize(tokenizers_[i]->encode(part(begin, end))));
       if (std::ranges::max(counts) > most_tokens_) {
         ++pieces_.words_left_out;
+        last_end = -1;  // or the text between its neighbours would have it
         continue;
       }
       for (size_t i = 0; i < counts.size(); ++i) {

@@ -14,7 +14,7 @@ inline void add_prompt_options(CLI::App& app, RetrievalPrompts& prompts, const s
                                   const std::string& usual) {
     auto* text = app.add_option_function<std::string>(
         option + "-prompt", [&wish](const std::string& value) { wish.text = value; },
-        where + "put before every " + what);
+        where + "put before every " + what + "; empty: nothing");
     app.add_option_function<std::string>(
            option + "-prompt-name", [&wish](const std::string& value) { wish.name = value; },
            where + "the same by its name in the model; by default " + usual + ", if it is there")

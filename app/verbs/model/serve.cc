@@ -304,13 +304,13 @@ int serve_command(int argc, char** argv) {
   check_int8(options.predictor);
   ModelLoader loader(options);
   std::string served;
-  for (size_t i = 0; i < options.files.size(); ++i) {
+  for (size_t i = 0; i < options.files.size() && !StopSignals::arrived(); ++i) {
     const ServedFile& file = options.files[i];
     service.set_model(loader.load(file), i);
     served += fmt::format("{}{} of {}", served.empty() ? "" : ", ", name_of_value(file.task), file.name);
   }
   keep_large_blocks();
-  fmt::print("bert serve: {} at http://{}\n", served, to_string(options.endpoint));
+  if (!StopSignals::arrived()) fmt::print("bert serve: {} at http://{}\n", served, to_string(options.endpoint));
   flush_standard_output();
   return serve_until_signal(server, service, options.drain_seconds);
 }
