@@ -85,10 +85,11 @@ void expect_own_gpu(c10d::Store& store, int rank, int size, const Gpu& gpu) {
   store.add(ranks_of + gpu.machine, 1);
   const std::string owner = store.compareSet("gpu/" + gpu.machine + "/" + gpu.address, none, own);
   if (owner != own) {  // two lines: the machine, and the begin of the message
+    const auto [lower, higher] = std::minmax({std::stoi(owner), rank});
     store.compareSet(
         conflict, none,
-        fmt::format("{}\nranks {} and {} would share the GPU at {} of {}, where each sees {} GPU{}", gpu.machine, owner,
-                    own, gpu.address, gpu.host_name, gpu.visible, gpu.visible == 1 ? "" : "s"));
+        fmt::format("{}\nranks {} and {} would share the GPU at {} of {}, where each sees {} GPU{}", gpu.machine, lower,
+                    higher, gpu.address, gpu.host_name, gpu.visible, gpu.visible == 1 ? "" : "s"));
   }
   if (store.add("gpu/ranks", 1) == size) {
     std::string message;

@@ -146,11 +146,6 @@ void Connection::run(std::function<std::function<void()>()> task) {
   });
 }
 
-bool Connection::waits_for_client() const {
-  error_code error;
-  return wait_ != Wait::kServer && socket_.available(error) == 0;
-}
-
 void Connection::await_request() {
   if (buffer_.size() == 0) buffer_.shrink_to_fit();  // a silent connection has no buffer
   const auto begin = [self = shared_from_this()](error_code error) {

@@ -48,8 +48,6 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   enum class Wait : uint8_t { kFirstHead, kNextHead, kBody, kServer };
   [[nodiscard]] Wait wait() const { return wait_; }
   [[nodiscard]] Clock::time_point accepted() const { return accepted_; }
-  /// True if the next bytes have to come from the client, and none has arrived.
-  [[nodiscard]] bool waits_for_client() const;
   /// Ends the connection at once.
   void close();
 

@@ -122,7 +122,7 @@ void HttpServer::Impl::await_connections() {
   static constexpr std::chrono::milliseconds kRest(100);
   listener_.async_wait(tcp::acceptor::wait_read, [this](boost::system::error_code error) {
     if (error || draining_) return;
-    if (accept_one()) return await_connections();  // the bytes of earlier connections come first
+    while (accept_one()) continue;
     const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     if (!full) return await_connections();
     if (!std::exchange(warned_, true))
@@ -151,14 +151,13 @@ bool HttpServer::Impl::accept_one() {
 /// Ends the connection that has waited longest for its client, if there is one. So clients that send nothing, or a part
 /// of a head, keep no other out.
 bool HttpServer::Impl::end_one_that_waits(bool extra) {
-  std::shared_ptr<Connection> longest;
-  for (const auto& each : extra ? extra_ : connections_) {
-    if (!each->waits_for_client()) continue;
-    if (!longest || std::pair(each->wait(), each->accepted()) < std::pair(longest->wait(), longest->accepted()))
-      longest = each;
-  }
-  if (longest) longest->close();  // which removes it from the set
-  return longest != nullptr;
+  const auto& all = extra ? extra_ : connections_;
+  const auto found = std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::pair(a->wait(), a->accepted()) < std::pair(b->wait(), b->accepted());
+  });
+  if (found == all.end() || (*found)->wait() == Connection::Wait::kServer) return false;
+  (*found)->shared_from_this()->close();  // which removes it from the set
+  return true;
 }
 
 void HttpServer::Impl::start(tcp::socket socket) {

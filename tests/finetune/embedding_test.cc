@@ -233,6 +233,7 @@ TEST_CASE("Development rows have two texts and a score that is no class; long te
   config.embedding.sets = {{}};
   config.data.task.long_texts = LongTexts::kRefuse;
   config.data.task.max_seq_length = 8;
+  config.given.insert("/data/max_seq_length");
   std::ofstream rows(config.data.train_file);
   rows << "a,b\n";
   for (int i = 5; i < 21; ++i) rows << fmt::format("{} 6 7 8 9 10 11 12,{} 7\n", i, i);

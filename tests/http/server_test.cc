@@ -351,21 +351,6 @@ TEST_CASE("A full server ends what has waited longest for its client, and no req
   CHECK(server.counts.refused == 0);
 }
 
-TEST_CASE("Each request of a burst beyond the limit gets an answer", "[unit][serve]") {
-  TestServer server(4);
-  for (int burst = 0; burst < 5; ++burst) {
-    std::vector<RawClient> clients;
-    for (int i = 0; i < 40; ++i) {
-      clients.emplace_back(server.port);
-      clients.back().send(get("/a"));
-    }
-    for (RawClient& client : clients) {
-      const int status = client.status();
-      CHECK((status == 200 || status == 503));
-    }
-  }
-}
-
 TEST_CASE("Good clients are answered beside clients that send a part and then nothing", "[unit][serve]") {
   TestServer server(300);
   std::vector<RawClient> slow;

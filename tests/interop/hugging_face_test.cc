@@ -262,14 +262,17 @@ TEST_CASE("Settings of a tokenizer are read, or refused with their file", "[unit
   const json none = json::object();
   const json cased = {{"normalizer", {{"lowercase", false}}}};
   CHECK_FALSE(with(cased, {{"do_lower_case", false}}).model.tokenizer.do_lower_case);
-  CHECK_FALSE(with(cased, {{"do_lower_case", nullptr}}).model.tokenizer.do_lower_case);
+  CHECK(with(cased, {{"do_lower_case", nullptr}}).model.tokenizer.do_lower_case);  // absent: BertTokenizer's default
+  const json fast = {{"do_lower_case", nullptr}, {"tokenizer_class", "PreTrainedTokenizerFast"}};
+  CHECK_FALSE(with(cased, fast).model.tokenizer.do_lower_case);
   CHECK(with(cased, none).report.notes.size() == 1);  // the two files differ
   CHECK(with(none, {{"strip_accents", true}, {"unk_token", {{"content", "[UNK]"}}}}).model.tokenizer.do_lower_case);
   CHECK(with({{"model", {{"max_input_chars_per_word", 200}}}}, none).model.tokenizer.max_input_chars_per_word == 200);
   CHECK_FALSE(with(none, none).model.tokenizer.strip_accents.has_value());
   CHECK(with(none, {{"strip_accents", true}}).model.tokenizer.strip_accents == true);
   CHECK(with(none, {{"strip_accents", false}}).model.tokenizer.strip_accents == false);
-  CHECK(with({{"normalizer", {{"strip_accents", false}}}}, none).model.tokenizer.strip_accents == false);
+  CHECK_FALSE(with({{"normalizer", {{"strip_accents", false}}}}, none).model.tokenizer.strip_accents.has_value());
+  CHECK(with({{"normalizer", {{"strip_accents", false}}}}, fast).model.tokenizer.strip_accents == false);
   CHECK(with(cased, {{"do_lower_case", false}, {"strip_accents", true}}).model.tokenizer.strip_accents == true);
   CHECK(with(none, none).model.tokenizer.tokenize_chinese_chars);
   CHECK_FALSE(with(none, {{"tokenize_chinese_chars", false}}).model.tokenizer.tokenize_chinese_chars);
