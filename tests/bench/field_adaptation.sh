@@ -18,7 +18,7 @@
 #
 # Perplexity is that of a word with its tokens masked in turn, so vocabularies compare; losses of masked tokens compare within one
 # vocabulary only. Accuracy is the mean of five seeds with its standard error. WORK, by default build/field-adaptation, keeps every run;
-# a second call does what is left. It is sized for 80 minutes on two quiet cores, --quick for 10: fewer tokens, two seeds.
+# a second call does what is left. It is sized for 80 minutes on two quiet cores with AVX2, --quick for 10: fewer tokens, two seeds.
 #
 #   BERT_MINILM=DIRECTORY   the directory of all-MiniLM-L6-v2, as sentence-transformers lays it out; without it, its rows are left out
 #
@@ -40,8 +40,8 @@ for needed in "$bert" "$quickstart/text.txt" "$quickstart/texts/dev.csv" "$texts
   [ -e "$needed" ] || { echo "field_adaptation: $needed is missing" >&2; exit 66; }
 done
 minilm=${BERT_MINILM:+$(realpath -- "$BERT_MINILM")}
-general_tokens=6000000 field_tokens=1000000 task_steps=150 seeds=5 pseudo=200
-[ -z "$quick" ] || { general_tokens=600000 field_tokens=100000 task_steps=40 seeds=2 pseudo=20; }
+general_tokens=2500000 field_tokens=600000 task_steps=70 seeds=5 pseudo=200
+[ -z "$quick" ] || { general_tokens=250000 field_tokens=60000 task_steps=40 seeds=2 pseudo=20; }
 precision=fp32
 if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then precision=bf16; fi  # other processors would emulate it
 mkdir -p "$work"
@@ -88,7 +88,7 @@ pretrain() {  # pretrain RUN SHARD VOCABULARY OVERRIDE...: begins the run, or go
   say "pre-training $1"
   "$bert" pretrain "$root/configs/quickstart.json" "run_directory=$1" "data.train=$2" "data.vocab_file=$3" 'data.validation=[]' \
     evaluate_every=0 "${shape[@]/#/model.}" "model.vocab_size=$(wc -l <"$3")" data.masking=dynamic data.masked_lm_prob=0.3 \
-    global_batch_size=32 precision=$precision micro_batch_size=16 checkpoint_every=0 checkpoint_every_minutes=5 \
+    global_batch_size=32 precision=$precision micro_batch_size=32 checkpoint_every=0 checkpoint_every_minutes=5 \
     schedule.type=wsd schedule.decay_proportion=0.3 schedule.warmup_proportion=0.05 'report=["jsonl"]' "${@:4}"
 }
 seconds() {  # seconds RUN...: of all their processes
@@ -123,8 +123,8 @@ task() {  # task RUN: its accuracy; takes the place of the shell that calls it
   if [ -e "$1-task/summary.json" ]; then return 0; fi
   say "the task with $1"
   OMP_NUM_THREADS=$(($(nproc) > 1 ? $(nproc) / 2 : 1)) exec "$bert" finetune "$root/configs/text-classification.json" "run_directory=$1-task" \
-    "initial_checkpoint=$start" "data.directory=$quickstart/texts" data.max_seq_length=64 "max_steps=$task_steps" optimizer.lr=3e-4 \
-    precision=$precision checkpoint_every=0 log_every=0 'report=["jsonl"]' --seeds "$seeds"
+    "initial_checkpoint=$start" "data.directory=$quickstart/texts" data.max_seq_length=64 "max_steps=$task_steps" global_batch_size=16 \
+    micro_batch_size=16 optimizer.lr=3e-4 precision=$precision checkpoint_every=0 log_every=0 'report=["jsonl"]' --seeds "$seeds"
 }
 pids=()  # two tasks at once: these models are small
 trap 'kill $(jobs -pr) 2>/dev/null || true' EXIT  # if one task fails, the other ends too, and can go on later
