@@ -72,8 +72,10 @@ VerifiedCheckpoint find_valid_checkpoint(const std::string& path,
                                          const std::function<void(double share)>& progress = {});
 
 /// Returns the newest valid checkpoint and lets RUN/latest point to it; none if there are no checkpoints. Newer damaged
-/// checkpoints are renamed to step-....damaged, and `report` gets a line with the reason for each. Half-written directories
-/// of ended processes are removed. Throws DataError, and renames nothing, if no checkpoint is valid. Only the holder of the RunLock may call it. Throws IoError, also if RUN/checkpoints is not a directory.
+/// checkpoints are renamed to step-....damaged, a RUN/latest that is a copy and no link to latest.damaged, and `report`
+/// gets a line for each, and for files that do not belong to the checkpoint. Half-written directories of ended processes
+/// are removed. Only the holder of the RunLock may call it. Throws DataError, and renames nothing, if no checkpoint is
+/// valid; IoError, also if RUN/checkpoints is not a directory.
 std::optional<CheckpointEntry> newest_valid_checkpoint(const std::string& run_directory,
                                                        const std::function<void(const std::string& message)>& report);
 
