@@ -17,10 +17,7 @@ using nlohmann::json;
 Ranks ranks_of(const Call& call, ServedModel& model, const std::string& query, const std::vector<std::string>& passages,
                const std::string& name, const AnswerOptions& wishes) {
   constexpr int64_t kMostQueryBytes = 64 << 20;  // of all pairs, each of which has the query
-  if (std::ssize(passages) > call.options.max_texts) {
-    throw HttpError(413, fmt::format("{}: {} texts; at most {} are taken in a request", name, passages.size(),
-                                     call.options.max_texts));
-  }
+  model.expect_count(name, passages.size());
   if (std::ssize(query) * std::ssize(passages) > kMostQueryBytes)
     throw HttpError(
         413, fmt::format("query: {} bytes for {} passages are too many; shorten it", query.size(), passages.size()));

@@ -47,15 +47,18 @@ const Model& ServedModel::model(Clock::time_point deadline) {
   return *model_;
 }
 
+void ServedModel::expect_count(const std::string& name, size_t texts) const {
+  if (static_cast<int64_t>(texts) <= options_.max_texts) return;
+  throw HttpError(413, name + ": " + std::to_string(texts) + " texts; at most " + std::to_string(options_.max_texts) +
+                           " are taken in a request");
+}
+
 /// The texts with their tokens.
 ModelTexts ServedModel::encoded(const Texts& texts, const AnswerOptions& wishes) const {
   const auto refuse = [](const std::string& what, int64_t most) {
     throw HttpError(413, what + " more than " + std::to_string(most) + ", the most for a request; send fewer texts");
   };
-  if (std::ssize(texts.inputs) > options_.max_texts) {
-    throw HttpError(413, texts.name + ": " + std::to_string(texts.inputs.size()) + " texts; at most " +
-                             std::to_string(options_.max_texts) + " are taken in a request");
-  }
+  expect_count(texts.name, texts.inputs.size());
   ModelTexts all;
   int64_t tokens = 0, answer_bytes = 0;
   AnswerOptions limited = wishes;

@@ -70,6 +70,8 @@ class ServedModel {
   void set(std::unique_ptr<Model> model);
   /// Waits for the model. Throws HttpError: 503 if `deadline` passes before.
   const Model& model(Clock::time_point deadline);
+  /// Throws HttpError: 413 for more texts than a request may have.
+  void expect_count(const std::string& name, size_t texts) const;
   /// Waits for the model and the answers. Throws HttpError: 413 for more texts, tokens or bytes of the answer than the
   /// options allow; TextRefused; 429 and 503 of Batcher::ask(). Throws what the model throws.
   Answers ask(const Texts& texts, const AnswerOptions& wishes, Clock::time_point deadline);
